@@ -6,7 +6,7 @@ SHELL := /bin/bash
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: help install up down clean check docs format test test-rest scenarios bench lock wheel
+.PHONY: help install up down clean check docs format test test-rest scenarios bench bench-short lock wheel
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
@@ -51,6 +51,9 @@ scenarios: install ## integration tests and all scenarios: each runbook and faul
 
 bench: install ## measure handovers, kills, latency; Flink and Storm, too; some hours; see .sluice/bench
 	@$(BIN)/python -m pytest tests/bench -s
+
+bench-short: install ## compare with Flink in 15 minutes; the last line of stdout is JSON; see docs/benchmarks.md
+	@$(BIN)/python -m tests.bench.short
 
 lock: ## choose the newest versions within pyproject.toml, and write requirements.lock
 	@$(PYTHON) -I ops/sluice_ops/local/install.py lock

@@ -109,13 +109,25 @@ class Lab:
     """More environment variables for slots; a Worker passes its environment on to its executor."""
     epochs: Iterator[int] = field(default_factory=lambda: itertools.count(1))
 
-    def write_class_data(self) -> None:
+    def write_class_data(self, pipeline: str | None = None) -> None:
         """Create the class data archive, so that the next starts of JVMs are as fast as on a
         platform.
+
+        `pipeline` has the tiers whose queries run for it, by default all tiers of the lab.
         """
-        subprocess.run(
-            [sys.executable, "-m", "sluice.commands.class_data"], env=self.env, cwd=ROOT, check=True
-        )
+        env = self.env
+        if pipeline is not None:
+            site = self.home / "class-data.yaml"
+            site.write_text(f"pipeline: {pipeline}\nreplication: 1\n")
+            env = {**env, "SLUICE_SITE": str(site)}
+        with (self.home / "class-data.log").open("w") as log:
+            subprocess.run(
+                [sys.executable, "-m", "sluice.commands.class_data"],
+                env=env,
+                cwd=ROOT,
+                stderr=log,
+                check=True,
+            )
 
     # -- what the agent does
 

@@ -1,5 +1,6 @@
 """Numbers of a window of records: latency, gaps, lost records and duplicates. Pure functions."""
 
+import statistics
 from collections.abc import Callable, Iterable, Sequence
 from fractions import Fraction
 from itertools import pairwise
@@ -92,3 +93,65 @@ def highest_sustained(sustains: Callable[[int], bool], first: int) -> int:
         middle = (low + high) // 2
         low, high = (middle, high) if sustains(middle) else (low, middle)
     return low
+
+
+def waits(dues: Sequence[float], counts: Sequence[tuple[float, int]]) -> list[float]:
+    """Return how long each record waited, if an output tells only how many records it has.
+
+    `dues` are in order; `counts` are the output's counts and their times. Record N counts as out
+    when the output has N records, so records that pass each other count as if they did not.
+    """
+    result: list[float] = []
+    for at, count in counts:
+        result.extend(at - due for due in dues[len(result) : count])
+    return result
+
+
+def keeps_up(waited: Sequence[float], rate: int, most: float) -> bool:
+    """Tell whether the wait of the window's last second is at most `most` seconds longer than the
+    wait of the window's first half, both in the median.
+
+    `waited` has the waits of all records, in the order in which they were due.
+    """
+    last, half = waited[-rate:], waited[: len(waited) // 2]
+    return statistics.median(last) - statistics.median(half) <= most
+
+
+class Rung(NamedTuple):
+    """The result of one offered rate."""
+
+    rate: int
+    sustained: bool
+    throughput: float
+    """How many records a second came out while they were offered at this rate."""
+
+
+CLOSE = 1.15
+"""Two rates are close enough if the higher one is at most this many times the lower one."""
+
+
+def climbed(rung_of: Callable[[int], Rung], first: int, is_over: Callable[[], bool]) -> list[Rung]:
+    """Double the rate until it is not sustained, then close in on the highest sustained rate.
+
+    The throughput at a rate that is not sustained is the best guess of the next rate. End when the
+    highest sustained and the lowest other rate are close, or `is_over()`.
+    """
+    rungs = [rung_of(first)]
+    while not is_over():
+        low = max((rung.rate for rung in rungs if rung.sustained), default=0)
+        not_sustained = [rung for rung in rungs if not rung.sustained]
+        if not not_sustained:
+            rungs.append(rung_of(low * 2))
+            continue
+        high = min(not_sustained)
+        quarter = (high.rate - low) / 4
+        rate = round(min(max(high.throughput, low + quarter), high.rate - quarter))
+        if high.rate <= low * CLOSE or not low < rate < high.rate:
+            break
+        rungs.append(rung_of(rate))
+    return rungs
+
+
+def highest(rungs: Iterable[Rung]) -> int:
+    """Return the highest sustained rate, or 0."""
+    return max((rung.rate for rung in rungs if rung.sustained), default=0)

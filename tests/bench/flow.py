@@ -1,4 +1,4 @@
-"""One window of load into `raw` with the output of `three`, the same for every measured system."""
+"""One window of load into a stream, and what comes out of another: the same for every system."""
 
 import json
 import signal
@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable
 from types import TracebackType
-from typing import Self
+from typing import NamedTuple, Self
 
 from confluent_kafka import Consumer, Message, TopicPartition
 
@@ -26,6 +26,27 @@ Storm replays after 30 s.
 LATE_SECONDS = 1.0
 
 
+class Feed(NamedTuple):
+    """What the load sends, and to which stream."""
+
+    stream: str = "raw"
+    records: str = "chain"
+    """A key of `tests.bench.records.SMALL`, or a file of templates."""
+    first: int = 0
+    """The number of the first record."""
+
+
+class Sent(NamedTuple):
+    """What the load has sent."""
+
+    count: int
+    start: int
+    """When the first record was due. Unit: ns since 1970."""
+
+
+CHAIN = Feed()
+
+
 def ends(kafka: str, stream: str) -> dict[int, int]:
     """Return the end of each partition."""
     consumer = Consumer({"bootstrap.servers": kafka, "group.id": "bench"})
@@ -37,35 +58,52 @@ def ends(kafka: str, stream: str) -> dict[int, int]:
     return offsets
 
 
-def load(kafka: str, rate: int, seconds: float) -> "subprocess.Popen[str]":
-    """Start the load. It prints how many records it sent at its end, or after SIGINT."""
+def load(kafka: str, rate: int, seconds: float, feed: Feed = CHAIN) -> "subprocess.Popen[str]":
+    """Start the load. `sent` returns what it sent, after its end or SIGINT."""
     return subprocess.Popen(
-        [sys.executable, "-m", "tests.bench.load", kafka, str(rate), str(seconds)],
+        [
+            *(sys.executable, "-m", "tests.bench.load", kafka, str(rate), str(seconds)),
+            *(feed.stream, feed.records, str(feed.first)),
+        ],
         cwd=ROOT,
         stdout=subprocess.PIPE,
         text=True,
     )
 
 
+def sent(process: "subprocess.Popen[str]") -> Sent:
+    """Wait for the load's end; return what it sent."""
+    answer = json.loads(process.communicate()[0])
+    return Sent(answer["sent"], answer["start"])
+
+
 class Flow:
     """Load and meter, inside `with` until `end` or `wait`."""
 
     def __init__(
-        self, kafka: str, rate: int, seconds: float = 3600.0, new: Callable[[Message], bool] = lambda _: True
+        self,
+        kafka: str,
+        rate: int,
+        seconds: float = 3600.0,
+        new: Callable[[Message], bool] = lambda _: True,
+        feed: Feed = CHAIN,
+        last: str = "three",
     ) -> None:
         self._kafka = kafka
         self._rate = rate
         self._seconds = seconds
         self._new = new
+        self._feed = feed
+        self._last = last
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._read)
         self.arrivals: list[Arrival] = []
 
     def __enter__(self) -> Self:
-        self._begins = ends(self._kafka, "three")
+        self._begins = ends(self._kafka, self._last)
         self._since = time.time_ns()
         self._thread.start()
-        self._load = load(self._kafka, self._rate, self._seconds)
+        self._load = load(self._kafka, self._rate, self._seconds, self._feed)
         return self
 
     def __exit__(
@@ -85,7 +123,9 @@ class Flow:
             "fetch.min.bytes": 1,
         }
         consumer = Consumer({**settings, "enable.auto.commit": False, "log_level": 2})
-        consumer.assign([TopicPartition("three", number, offset) for number, offset in self._begins.items()])
+        consumer.assign(
+            [TopicPartition(self._last, number, offset) for number, offset in self._begins.items()]
+        )
         while not self._stopped.is_set():
             message = consumer.poll(0.1)
             if message is None or message.error():
@@ -112,14 +152,14 @@ class Flow:
         """Wait for the load's own end; return the number of sent records after all have arrived, or
         none arrives any more.
         """
-        sent = int(self._load.communicate()[0])
+        count = sent(self._load).count
         numbers: set[int] = set()
         read, quiet = 0, time.monotonic()
-        while len(numbers) < sent and time.monotonic() < quiet + QUIET_SECONDS:
+        while len(numbers) < count and time.monotonic() < quiet + QUIET_SECONDS:
             time.sleep(0.2)
             news = self.arrivals[read:]
             if news:
                 read, quiet = read + len(news), time.monotonic()
                 numbers.update(arrival.number for arrival in news)
         time.sleep(2.0)  # replays arrive after the records that they repeat
-        return sent
+        return count

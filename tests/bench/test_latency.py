@@ -29,6 +29,7 @@ def chain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
 
 
 def test_three_realtime_tiers(chain: Lab) -> None:
+    chain.write_class_data()
     system = Ours(chain)
     system.start()
     with Flow(chain.endpoints.kafka, RATE, 90) as flow:

@@ -17,7 +17,7 @@ from confluent_kafka import Message
 from tests.bench.conftest import save
 from tests.bench.figures import disturbance, first_of_each, highest_sustained, milliseconds
 from tests.bench.flow import LATE_SECONDS, PARTITIONS, Flow, ends, load
-from tests.bench.peers.flink import Flink
+from tests.bench.peers.flink import Flink, passing
 from tests.bench.peers.ours import Ours
 from tests.bench.peers.storm import Storm
 from tests.bench.peers.system import Deed, System, processor_seconds
@@ -43,11 +43,12 @@ BEHIND_SECONDS = 1.0
 
 
 def ours(lab: Lab, _folder: Path) -> System:
+    lab.write_class_data()
     return Ours(lab)
 
 
 def flink(lab: Lab, folder: Path) -> System:
-    return Flink(folder, lab.endpoints.kafka, lab.endpoints.zookeeper)
+    return Flink(folder, passing(lab.endpoints.kafka))
 
 
 def storm(lab: Lab, folder: Path) -> System:

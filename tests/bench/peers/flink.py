@@ -1,11 +1,11 @@
-"""Flink: one job for each stage on a session cluster, without linger in its producers, and with an
-adaptive scheduler that acts at once.
+"""Flink: jobs on a session cluster, by default one for each stage, without linger in its producers,
+and with an adaptive scheduler that acts at once.
 """
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import httpx
 
@@ -15,7 +15,7 @@ from tests.lab import free_ports, until
 
 STAGES = {"first": ("raw", "one"), "second": ("one", "two"), "third": ("two", "three")}
 PARALLELISM = 2
-"""The parallelism of each stage: one task for each processor."""
+"""The parallelism of each job: one task for each processor."""
 OPENED = (
     "--add-exports=java.base/sun.net.util=ALL-UNNAMED",
     "--add-opens=java.base/java.lang=ALL-UNNAMED",
@@ -53,6 +53,7 @@ restart-strategy.fixed-delay.delay: 0s
 heartbeat.interval: 500
 heartbeat.timeout: 3000
 heartbeat.rpc-failure-threshold: 1
+pipeline.object-reuse: true
 execution.checkpointing.interval: 1s
 execution.checkpointing.savepoint-dir: file://{folder}/savepoints
 io.tmp.dirs: {folder}/tmp
@@ -60,9 +61,9 @@ taskmanager.bind-host: 127.0.0.1
 taskmanager.host: 127.0.0.1
 taskmanager.numberOfTaskSlots: {slots}
 taskmanager.cpu.cores: {slots}
-taskmanager.memory.task.heap.size: 384m
+taskmanager.memory.task.heap.size: {heap}m
 taskmanager.memory.task.off-heap.size: 0m
-taskmanager.memory.managed.size: 16m
+taskmanager.memory.managed.size: {managed}m
 taskmanager.memory.network.min: 32m
 taskmanager.memory.network.max: 32m
 taskmanager.memory.framework.heap.size: 128m
@@ -77,11 +78,48 @@ spare.
 """
 
 
+class Job(NamedTuple):
+    """What runs: a class next to this file, and its arguments."""
+
+    main: str
+    arguments: Sequence[str]
+
+
+class Memory(NamedTuple):
+    """Unit: MiB."""
+
+    jobmanager: int = 384
+    task: int = 384
+    """A TaskManager's heap for tasks."""
+    managed: int = 16
+    """A TaskManager's memory that Flink's own operators divide: those of SQL use it."""
+
+
+FOR_BYTES = Memory()
+FRAMEWORK_HEAP = 128
+
+
+def passing(kafka: str, stages: Mapping[str, tuple[str, str]] = STAGES) -> dict[str, Job]:
+    """Return the jobs that pass bytes on, one for each stage."""
+    return {
+        name: Job("FlinkPass", (name, source, target, kafka)) for name, (source, target) in stages.items()
+    }
+
+
 class Flink(Peer):
-    def __init__(self, folder: Path, kafka: str, _zookeeper: str) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        jobs: Mapping[str, Job],
+        memory: Memory = FOR_BYTES,
+        places: Sequence[str] = PLACES,
+    ) -> None:
         self._programs = Programs(folder)
-        self._kafka = kafka
+        self._specs = jobs
+        self._memory = memory
+        self._places = places
         self._rest = httpx.Client(timeout=60)
+        self._jars: dict[str, str] = {}
         self._jobs: dict[str, str] = {}
 
     def start(self) -> None:
@@ -90,7 +128,14 @@ class Flink(Peer):
         self._rest.base_url = httpx.URL(f"http://127.0.0.1:{rest}")
         (folder / "tmp").mkdir()
         (folder / "config.yaml").write_text(
-            CONFIGURATION.format(rpc=rpc, rest=rest, folder=folder, slots=PARALLELISM * len(STAGES))
+            CONFIGURATION.format(
+                rpc=rpc,
+                rest=rest,
+                folder=folder,
+                slots=PARALLELISM * len(self._specs),
+                heap=self._memory.task,
+                managed=self._memory.managed,
+            )
         )
         (folder / "log4j.properties").write_text(LOG4J)
         self._java = [
@@ -101,22 +146,29 @@ class Flink(Peer):
             f"{jars}/*",
         ]
         self._program(
-            "jobmanager", "-Xmx384m", "org.apache.flink.runtime.entrypoint.StandaloneSessionClusterEntrypoint"
+            "jobmanager",
+            f"-Xmx{self._memory.jobmanager}m",
+            "org.apache.flink.runtime.entrypoint.StandaloneSessionClusterEntrypoint",
         )
-        self._taskmanager(PLACES[0])
+        self._taskmanager(self._places[0])
         until("Flink's first TaskManager is registered", lambda: self._taskmanagers() == 1)
-        with java.compiled("FlinkPass", jars, folder).open("rb") as jar:
-            uploaded = self._request(
-                "POST",
-                "/jars/upload",
-                files={"jarfile": ("FlinkPass.jar", jar, "application/x-java-archive")},
-            )
-        self._jar = Path(uploaded["filename"]).name
-        for stage in STAGES:
-            self._run(stage)
+        for main in {job.main for job in self._specs.values()}:
+            with java.compiled(main, jars, folder).open("rb") as jar:
+                uploaded = self._request(
+                    "POST",
+                    "/jars/upload",
+                    files={"jarfile": (f"{main}.jar", jar, "application/x-java-archive")},
+                )
+            self._jars[main] = Path(uploaded["filename"]).name
+        for name in self._specs:
+            self._run(name)
         self.ready()
-        self._taskmanager(PLACES[1])
-        until("Flink's second TaskManager is registered", lambda: self._taskmanagers() == len(PLACES))
+        for place in self._places[1:]:
+            self._taskmanager(place)
+        until(
+            "all of Flink's TaskManagers are registered",
+            lambda: self._taskmanagers() == len(self._places),
+        )
 
     def _program(self, name: str, memory: str, main: str, *more: str) -> None:
         self._programs.start(
@@ -135,7 +187,7 @@ class Flink(Peer):
     def _taskmanager(self, name: str) -> None:
         self._program(
             name,
-            "-Xmx512m",
+            f"-Xmx{self._memory.task + FRAMEWORK_HEAP}m",
             "org.apache.flink.runtime.taskexecutor.TaskManagerRunner",
             "-D",
             f"taskmanager.resource-id={name}",
@@ -155,14 +207,17 @@ class Flink(Peer):
             return 0
         return int(answer.json()["taskmanagers"]) if answer.is_success else 0
 
-    def _run(self, stage: str, **more: str) -> None:
+    def _run(self, name: str, **more: str) -> None:
+        job = self._specs[name]
         job_settings = {
-            "entryClass": "FlinkPass",
-            "programArgsList": [stage, *STAGES[stage], self._kafka],
+            "entryClass": job.main,
+            "programArgsList": list(job.arguments),
             "parallelism": PARALLELISM,
             **more,
         }
-        self._jobs[stage] = self._request("POST", f"/jars/{self._jar}/run", json=job_settings)["jobid"]
+        self._jobs[name] = self._request("POST", f"/jars/{self._jars[job.main]}/run", json=job_settings)[
+            "jobid"
+        ]
 
     def ready(self) -> None:
         def all_running() -> bool:
@@ -221,7 +276,7 @@ class Flink(Peer):
         ]
         started = time.time()
         self._programs.kill(taskmanager)
-        until("Flink has lost its TaskManager", lambda: self._taskmanagers() < len(PLACES))
+        until("Flink has lost its TaskManager", lambda: self._taskmanagers() < len(self._places))
         self.ready()
         return started
 

@@ -2,8 +2,9 @@
 
 import signal
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from itertools import cycle
 
 import psutil
 from confluent_kafka import Message
@@ -20,16 +21,16 @@ PLACES = ("h1", "h2")
 
 
 class Ours:
-    def __init__(self, lab: Lab) -> None:
+    def __init__(self, lab: Lab, tiers: Sequence[str] = TIERS) -> None:
         self._lab = lab
+        self._tiers = tiers
         self._owner = 1
         """The incarnation that owns the second tier."""
 
     def start(self) -> None:
-        self._lab.write_class_data()
-        for host, tier in zip(HOSTS, TIERS, strict=True):
+        for host, tier in zip(cycle(HOSTS), self._tiers, strict=False):
             self._lab.start_owner(tier, 1, host)
-        for tier in TIERS:
+        for tier in self._tiers:
             self._lab.wait_for(tier, 1, State.RUNNING)
 
     def ready(self) -> None:
@@ -109,4 +110,5 @@ class Ours:
         return found_processes
 
     def stop(self) -> None:
-        """Do nothing: the lab ends its own processes."""
+        self._lab.stop_all()
+        self._lab.processes.clear()

@@ -1,0 +1,156 @@
+"""The measurements of one system with one workload."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from tests.bench.figures import Rung, climbed, highest, keeps_up, percentiles
+from tests.bench.flow import Feed, load, sent
+from tests.bench.peers.system import System
+from tests.bench.short.outputs import Output
+from tests.bench.short.shares import Times, bound
+
+WARM_RATE, WARM_SECONDS = 2_000, 10.0
+RATES = (1_000, 5_000)
+WINDOW_SECONDS = 8.0
+RUNG_SECONDS = 5.0
+SEARCH_SECONDS = 20.0
+"""The time after which no further rate is tried."""
+DRAIN_SECONDS = 30.0
+"""The longest wait for the records of a rate that was too high."""
+BEHIND_SECONDS = 1.0
+"""A rate is sustained if at most this many seconds of it are not sent, or not out, in time."""
+
+
+def nothing() -> None:
+    """Do nothing."""
+
+
+@dataclass
+class Side:
+    """A system that runs a workload."""
+
+    system: System
+    stream: str
+    """The stream that the load writes."""
+    output: Output
+    check: Callable[[], str | None]
+    """Returns what is wrong with the results, or None."""
+    waiting: Callable[[], int] | None = None
+    """Returns how many records wait for a part of the system that `output` does not show."""
+    before: Callable[[], None] = nothing
+    """Sends records before the load."""
+
+
+@dataclass
+class Measurement:
+    side: Side
+    kafka: str
+    home: Path
+    feed: Feed
+    normal_seconds: float = 0.0
+    """How long it takes at the first rate until all of the system has processed a record.
+
+    So long after the load's end, the records of a sustained rate are out.
+    """
+    _drained: bool = True
+    _details: list[dict[str, Any]] = field(default_factory=list)
+
+    def warm(self) -> None:
+        self.side.before()
+        window = self.side.output.window(self.feed, WARM_RATE, WARM_SECONDS)
+        self._go_on(window.sent)
+
+    def latencies(self) -> dict[str, Any]:
+        return {str(rate): self._latency(rate) for rate in RATES}
+
+    def _latency(self, rate: int) -> dict[str, Any]:
+        before = Times.now(self.side.system, self.home)
+        window = self.side.output.window(self.feed, rate, WINDOW_SECONDS)
+        later = Times.now(self.side.system, self.home)
+        self._go_on(window.sent)
+        settled = self._wait_for_others()
+        spent = later.system_seconds - before.system_seconds
+        result = {
+            "sent": window.sent,
+            "came": len(window.waited),
+            "processor_seconds_per_million": round(spent / window.sent * 1e6),
+            "processors": before.shares(later),
+        }
+        if len(window.waited) < window.expected:
+            return {**result, "milliseconds": None, "reason": "not all records came out"}
+        milliseconds = percentiles(wait * 1000 for wait in window.waited)
+        per_second = round(window.expected / WINDOW_SECONDS)
+        if not keeps_up(window.waited, per_second, BEHIND_SECONDS):
+            reason = f"not sustained: the last second's records took up to {milliseconds['most']:.0f} ms"
+            return {**result, "milliseconds": None, "reason": reason}
+        if rate == RATES[0]:
+            others = settled - window.end if self.side.waiting is not None else 0.0
+            self.normal_seconds = max(milliseconds["p99"] / 1000, others)
+        return {**result, "milliseconds": milliseconds}
+
+    def rate(self, first: int) -> dict[str, Any]:
+        """Search the highest sustained rate, from `first` on."""
+        end = time.monotonic() + SEARCH_SECONDS
+        self._details = []
+        rungs = climbed(self._rung, first, lambda: time.monotonic() > end or not self._drained)
+        best = highest(rungs)
+        limit = min((rung for rung in self._details if not rung["sustained"]), key=_rate, default=None)
+        return {
+            "highest": best or None,
+            "rungs": self._details,
+            "bound": None if limit is None else bound(limit["processors"], psutil.cpu_count() or 1),
+        }
+
+    def _rung(self, rate: int) -> Rung:
+        """Offer a rate for a while; then wait until all its records are out."""
+        side = self.side
+        out = side.output.count()
+        before = Times.now(side.system, self.home)
+        count, start = sent(load(self.kafka, rate, RUNG_SECONDS, self.feed))
+        unsent_seconds = time.time() - start / 1e9 - count / rate
+        expected = side.output.expected(self.feed, count)
+        time.sleep(self.normal_seconds)
+        came, seconds = side.output.count() - out, time.time() - start / 1e9
+        later = Times.now(side.system, self.home)
+        behind = max(expected - came, side.waiting() if side.waiting else 0)
+        sustained = max(unsent_seconds, behind / rate) <= BEHIND_SECONDS
+        self._go_on(count)
+        self._details.append(
+            {
+                "rate": rate,
+                "sustained": sustained,
+                "sent": count,
+                "unsent_seconds": round(unsent_seconds, 2),
+                "behind": behind,
+                "processor_seconds_per_million": round(
+                    (later.system_seconds - before.system_seconds) / max(came, 1) * 1e6
+                ),
+                "processors": before.shares(later),
+            }
+        )
+        end = time.monotonic() + DRAIN_SECONDS
+        while side.output.count() - out < expected and time.monotonic() < end:
+            time.sleep(0.2)
+        self._wait_for_others()
+        self._drained = time.monotonic() < end
+        return Rung(rate, sustained, (count - behind) / (seconds - self.normal_seconds))
+
+    def _wait_for_others(self) -> float:
+        """Wait until nothing waits for the parts that the output does not show; return the time."""
+        waiting = self.side.waiting
+        end = time.monotonic() + DRAIN_SECONDS
+        while waiting is not None and waiting() and time.monotonic() < end:
+            time.sleep(0.2)
+        return time.time()
+
+    def _go_on(self, count: int) -> None:
+        self.feed = self.feed._replace(first=self.feed.first + count)
+
+
+def _rate(rung: dict[str, Any]) -> int:
+    return int(rung["rate"])
