@@ -19,6 +19,10 @@ from tests.lab import Lab, until
 
 PIPELINE_MODULE = "tests.integration.sluice.slow_sink_pipeline"
 WOKEN_SECONDS = 2.0
+IDLE_SECONDS, IDLE_CORES = 20.0, 0.05
+"""How long an idle spare is watched, and the most cores that its executor uses meanwhile."""
+WARM_SECONDS = 5.0
+"""For so long, a JVM still compiles the code of its first task."""
 
 pytestmark = [pytest.mark.timeout(900), pytest.mark.long]
 
@@ -38,6 +42,18 @@ def start_with_spare(lab: Lab, tier: str, host: str) -> None:
     lab.set_owner(tier, 1, active=2)
     lab.start(tier, 1, host, slots=3)
     lab.wait_for(tier, 1, State.RUNNING)
+
+
+def check_is_idle(lab: Lab, slot: str) -> None:
+    """Assert that the executor of a spare uses hardly any processor time."""
+    (executor,) = psutil.Process(lab.processes[slot].pid).children()
+    time.sleep(WARM_SECONDS)
+    before = executor.cpu_times()
+    time.sleep(IDLE_SECONDS)
+    after = executor.cpu_times()
+    cores = (after.user + after.system - before.user - before.system) / IDLE_SECONDS
+    print(f"{slot}: the executor of the idle spare uses {cores:.4f} cores")
+    assert cores < IDLE_CORES
 
 
 def kill_executor(lab: Lab, slot: str) -> None:
@@ -64,6 +80,7 @@ def test_a_spare_takes_over_from_a_killed_realtime_worker(lab: Lab) -> None:
         with feeding(lab) as fed:
             spares_are(lab, "enter", 2)
             until("records come out", out)
+            check_is_idle(lab, slot_id("enter", 1, 2))
             kill_executor(lab, slot_id("enter", 1, 0))
             silent_after_loss = longest_silence(30)
             spares_are(lab, "enter", 0)
@@ -94,6 +111,7 @@ def test_a_spare_takes_over_from_a_killed_micro_batch_worker(lab: Lab) -> None:
         start_with_spare(lab, "store", "h2")
         with feeding(lab, first=first) as fed:
             spares_are(lab, "store", 2)
+            check_is_idle(lab, slot_id("store", 1, 2))
             before = stored()
             assert count_working(lab, "store", goes_on) == 2
             kill_executor(lab, slot_id("store", 1, 0))
