@@ -20,12 +20,18 @@ DRIVER = Quantum(cpu=0.5, memory=800, threads=1)
 
 RAW = Stream("raw")
 NUMBERS = Stream("numbers", NUMBER, Fields("who"), watermarks=MARKS)
-STORED = Once("stored", {"n": "bigint", "who": "text"})
+STORED = Once("stored", {"n": "bigint", "who": "text", "slot": "text"})
 
 
 def entered(raw: DataFrame) -> DataFrame:
     """Parse the records."""
     return raw.select(F.from_json("value", NUMBER).alias("read"), "lineage").select("read.*", "lineage")
+
+
+def with_slot(numbers: DataFrame) -> DataFrame:
+    """Add the slot that processes the record; it is a part of the path of its executor's folder."""
+    folder = F.java_method(F.lit("java.lang.System"), F.lit("getProperty"), F.lit("user.dir"))
+    return numbers.withColumn("slot", F.regexp_extract(folder, "/(slot-[^/]+)", 1))
 
 
 PIPELINE = Pipeline(
@@ -45,7 +51,7 @@ PIPELINE = Pipeline(
             "store",
             Kind.OUTBOUND,
             (NUMBERS,),
-            lambda numbers: numbers,
+            with_slot,
             sink=STORED,
             delivery=Delivery.EXACTLY_ONCE,
             max_offsets=BATCH,
