@@ -18,7 +18,7 @@ WARM_RATE, WARM_SECONDS = 2_000, 10.0
 RATES = (1_000, 5_000)
 WINDOW_SECONDS = 8.0
 RUNG_SECONDS = 5.0
-SEARCH_SECONDS = 20.0
+SEARCH_SECONDS = 15.0
 """The time after which no further rate is tried."""
 DRAIN_SECONDS = 30.0
 """The longest wait for the records of a rate that was too high."""
