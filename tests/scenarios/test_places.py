@@ -11,7 +11,7 @@ from tests.scenarios.oracle import Load
 pytestmark = [pytest.mark.endurance, pytest.mark.timeout(1800)]
 
 RATE = 100
-REPAIR = {"after": 5}
+REPAIR = {"after": 30}
 REPAIR_SECONDS = 300
 
 
