@@ -37,6 +37,14 @@ def test_without_records_to_process_a_run_is_not_level_by_output():
     assert not OutputProgress(NEW, {P: 100}, {P: 100}).level()
 
 
+def test_a_run_that_began_idle_is_level_with_its_first_record():
+    front = OutputProgress(NEW, {P: 100}, {P: 100})
+    front.saw(written(OLD, 100, 1_000))
+    assert not front.level()
+    front.saw(written(NEW, 100, 1_050, arrived=998))
+    assert front.level(), "so the watch ends, also where the stream was empty before"
+
+
 def test_a_run_is_not_level_while_the_old_run_alone_has_a_partition():
     front = OutputProgress(NEW, {P: 99, "raw/1": 5}, {P: 100, "raw/1": 5})
     front.saw(written(NEW, 99, 1_000))
@@ -72,6 +80,14 @@ def test_records_that_waited_for_a_killed_run_are_part_of_the_gap():
     assert front.silence() == front.gap() == (23_200 - 10_005) / 1000
     front.saw(written(NEW, 100, 23_400, arrived=23_390))
     assert front.gap() == (23_200 - 10_005) / 1000
+
+
+def test_records_of_one_millisecond_are_one_moment_of_output():
+    front = OutputProgress(NEW, {P: 50}, {P: 50})
+    front.before(written(OLD, 49, 10_000))
+    for offset, arrived in enumerate((10_350, 10_290, 10_400), start=50):
+        front.saw(written(NEW, offset, 10_400, arrived=arrived))
+    assert front.gap() == (10_400 - 10_290) / 1000, "the first record of the moment waited longest"
 
 
 def test_time_without_input_is_no_silence():

@@ -128,11 +128,16 @@ class OutputProgress:
         self._run = run
         self._left = {name: end for name, end in ends.items() if end > begins[name]}
         self._idle = not self._left
+        """Whether nothing waited when the run began, so that nothing may come out."""
         self._newest = {name: end - 1 for name, end in ends.items()}
         self._mine: dict[str, int] = {}
         self._others: dict[str, int] = {}
         self._before = 0
-        self._stamps: list[tuple[int, int]] = []
+        self._stamps: dict[int, int] = {}
+        """The times when new output came out, each with the first arrival of its records.
+
+        One entry for a millisecond, so that the watch of a fast tier stays small.
+        """
         self._first: tuple[int, int] | None = None
         """When the first record of the new run came out, and when it had arrived."""
 
@@ -151,7 +156,7 @@ class OutputProgress:
             del self._left[out.partition]
         if out.offset > self._newest.get(out.partition, -1):
             self._newest[out.partition] = out.offset
-            self._stamps.append((out.at, arrived))
+            self._stamps[out.at] = min(arrived, self._stamps.get(out.at, arrived))
 
     def silence(self) -> float | None:
         """Return how long nothing came out before the new run's first record; None: not known.
@@ -170,10 +175,10 @@ class OutputProgress:
         )
 
     def level(self) -> bool:
-        """Tell whether the new run has written everything that waited at its start, and the old run
-        is no further.
+        """Tell whether the new run has written everything that waited at its start, or something
+        if nothing waited, and the old run is no further.
         """
-        return not self._left and not self._idle and not self.behind()
+        return not self._left and not (self._idle and self._first is None) and not self.behind()
 
     def gap(self) -> float | None:
         """Return the longest time without new output. Unit: seconds."""
@@ -181,7 +186,7 @@ class OutputProgress:
         silence = None if self._others else self.silence()
         gaps = [] if silence is None else [silence]
         if self._before:
-            ordered = sorted([(self._before, 0), *self._stamps])
+            ordered = sorted([(self._before, 0), *self._stamps.items()])
             # time before the next record arrived is not part of a gap
             gaps += [
                 (after[0] - max(before[0], min(after))) / 1000
