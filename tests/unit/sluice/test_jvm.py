@@ -48,3 +48,13 @@ def test_a_jvm_that_ends_at_once_is_reported_with_its_exit_code():
     with pytest.raises(JvmError, match="exit code 3 before it answered"):
         started.join()
     started.end(10)
+
+
+def test_a_jvm_that_never_answered_is_killed(monkeypatch):
+    monkeypatch.setattr("sluice.driver.spark.jvm.SECONDS", 0.1)
+    started = jvm("sleep 600")
+    with pytest.raises(JvmError, match="did not answer"):
+        started.join()
+    started.discard()
+    started.end(10)
+    assert started.process.returncode == -9

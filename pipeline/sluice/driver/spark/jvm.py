@@ -66,7 +66,7 @@ class JvmError(Exception):
     """The JVM ended, or did not answer."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class Jvm:
     """A JVM that waits for PySpark.
 
@@ -75,6 +75,8 @@ class Jvm:
 
     process: "subprocess.Popen[bytes]"
     folder: "tempfile.TemporaryDirectory[str]"
+    joined: bool = False
+    """Whether PySpark uses it, and ends it."""
 
     def join(self) -> None:
         """Wait until the JVM answers, and make PySpark use it; JvmError if it ends or does not
@@ -83,13 +85,14 @@ class Jvm:
         with self.folder:
             port, secret = self._address()
         os.environ |= {"PYSPARK_GATEWAY_PORT": str(port), "PYSPARK_GATEWAY_SECRET": secret}
+        self.joined = True
 
     def discard(self) -> None:
         """Kill the JVM if PySpark has not joined it.
 
         A JVM that still starts does not notice that this process has ended.
         """
-        if Path(self.folder.name).exists():
+        if not self.joined:
             self.process.kill()
             self.folder.cleanup()
 
