@@ -24,8 +24,7 @@ if TYPE_CHECKING:
 BATCH_MINUTES = 24 * 60
 """Length of a batch in realtime mode.
 
-Its end costs a second of output, and tells exactly up to where the output is complete (decision
-record 0042).
+The next run takes over before that (decision 113).
 """
 APART_MINUTES = 17
 """Batches are longer by this for each hop to the pipeline's end. Tiers that start together then end
@@ -93,15 +92,15 @@ def start_query(  # noqa: PLR0913, PLR0917 - the parts of one run
     )
     writer = writer.options(checkpointLocation=folder, **sink_options(config, guard))
     if realtime:
-        return writer.trigger(realTime=batch_length(config.hops_to_end)).start()
+        return writer.trigger(realTime=f"{batch_minutes(config.hops_to_end)} minutes").start()
     return writer.trigger(processingTime=f"{INTERVAL:g} seconds").start()
 
 
-def batch_length(hops_to_end: int) -> str:
+def batch_minutes(hops_to_end: int) -> int:
     """Return the length of a realtime tier's batches, `hops_to_end` hops from the
     pipeline's end.
     """
-    return f"{BATCH_MINUTES + APART_MINUTES * hops_to_end} minutes"
+    return BATCH_MINUTES + APART_MINUTES * hops_to_end
 
 
 def output_rows(

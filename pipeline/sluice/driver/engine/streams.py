@@ -2,6 +2,7 @@
 output tells (decision 2).
 """
 
+import math
 import shutil
 import time
 from collections.abc import Callable
@@ -15,7 +16,13 @@ from sluice.driver.control.wait_for_services import is_away, restart, restart_or
 from sluice.driver.engine.contract import Control, Engine
 from sluice.driver.engine.handover_watch import HandoverWatch, InitialRead
 from sluice.driver.engine.intake import Intake, portion
-from sluice.driver.engine.kafka_sink import install_guard, output_rows, sink_options, start_query
+from sluice.driver.engine.kafka_sink import (
+    batch_minutes,
+    install_guard,
+    output_rows,
+    sink_options,
+    start_query,
+)
 from sluice.driver.engine.offsets import read_between, read_inputs
 from sluice.driver.engine.partition_growth import PartitionGrowth
 from sluice.driver.engine.settings import EngineConfig
@@ -56,6 +63,10 @@ ENDED_SECONDS = 1.0
 """The longest wait for the end of stopped tasks before tasks of the next query start."""
 LAST_SECONDS = 10.0
 """The same wait where stopped tasks must not write any more."""
+EARLY_SECONDS = 60.0
+"""The next run takes over this long before a realtime batch ends."""
+MOST_AGAIN = 10_000
+"""The most records that it may read again for that (decision 113)."""
 
 
 def make_run_folder(checkpoints: Path, incarnation: int, number: int = 0) -> tuple[Path, int]:
@@ -116,6 +127,8 @@ class StreamsEngine(Engine):
         self._begins: dict[str, int] = {}
         self._initial_read = InitialRead({}, {})
         self._reached = RealtimeProgress(time.monotonic)
+        self._batch_ends = math.inf
+        """When the realtime batch ends. Unit: seconds of the monotonic clock."""
         self._settled = 0.0
         """When the ends of batches, or of metered jobs, were last checked."""
         self._metered: dict[str, int] | None = None
@@ -224,6 +237,7 @@ class StreamsEngine(Engine):
         else:
             self._executors = config.workers.working()
         config.flow.unread = None
+        self._batch_ends = time.monotonic() + 60 * batch_minutes(config.hops_to_end)
         self._handover = HandoverWatch(config.kafka, outputs, self._by, begins, inputs)
         self._query = self._start(begins, folder, by=self._by)
         log.info("the query runs", by=self._by, begins=begins, behind=self._initial_read.needed)
@@ -233,7 +247,8 @@ class StreamsEngine(Engine):
 
         - The tier is throttled: stop the query, and let records in at the admitted rate.
         - It is not throttled any more: catch up with more and more records, then start the query.
-        - A worker was paused or woken, or has joined, or partitions were added: start again.
+        - A worker was paused or woken, or has joined, or partitions were added, or the batch ends
+          soon: start again.
         """
         if self._restarts.waiting:
             return
@@ -267,7 +282,7 @@ class StreamsEngine(Engine):
 
     def _spread(self, query: "StreamingQuery") -> None:
         """Start again where a worker or a spare was paused or woken, or has joined, or partitions
-        were added.
+        were added, or the batch ends soon.
 
         Realtime tasks last as long as a batch.
         """
@@ -278,7 +293,31 @@ class StreamsEngine(Engine):
         self._warm_new_workers()
         woken = workers.to_pause != self._paused or workers.working() - self._executors
         if woken or self._growth.may_be_read(len(self._begins)):
-            self._widen(query)
+            self._overlap(query)
+        elif time.monotonic() > self._batch_ends - EARLY_SECONDS:
+            self._replace_batch(query)
+
+    def _replace_batch(self, query: "StreamingQuery") -> None:
+        """Let the next run take over before the batch ends, because the end costs a second of
+        output.
+
+        A partition whose records leave no output may be known to be read only up to a place far
+        behind. Then the batch ends by itself, which tells the place exactly (decision 113).
+        """
+        self._batch_ends += 60 * batch_minutes(self._config.hops_to_end)
+        epochs = self._inputs.logs.epochs
+        try:
+            begins, inputs, _ = self._find_start()
+        except Exception as error:
+            if self._inputs.logs.epochs != epochs:
+                raise
+            log.warning("the batch ends by itself: nobody knows where to go on", error=error_text(error))
+            return
+        again = sum(inputs[place] - begin for place, begin in begins.items())
+        if again <= MOST_AGAIN or self._inputs.logs.epochs != epochs:
+            self._overlap(query)
+        else:
+            log.info("the batch ends by itself: another run would read many records again", records=again)
 
     def _warm_new_workers(self) -> None:
         """Warm executors that have come since the query began, before the next query uses them.
@@ -376,7 +415,7 @@ class StreamsEngine(Engine):
         self._restarts.put_off(time.monotonic(), 0.0)
         wait_for(self._config.workers.is_idle, ENDED_SECONDS)
 
-    def _widen(self, query: "StreamingQuery") -> None:
+    def _overlap(self, query: "StreamingQuery") -> None:
         """Start the next query on all workers and partitions, planned while the present query still
         runs.
 
@@ -507,7 +546,7 @@ class StreamsEngine(Engine):
         """Run at once after a loss.
 
         The next tasks wait until the stopped ones have ended, and are spread evenly, as in
-        `_widen`.
+        `_overlap`.
         """
         workers = self._config.workers
         with workers.all_spared():
