@@ -26,7 +26,7 @@ from sluice.audit import retention, trail_archive
 from sluice.audit.audit_metrics import AuditMetrics
 from sluice.audit.book import Book, Missing
 from sluice.audit.fold import fold
-from sluice.audit.frontier import Frontier
+from sluice.audit.frontier import Frontier, Loop, loops
 from sluice.audit.stream_audit import StreamAudit
 from sluice.audit.table_audit import TableAudit
 from sluice.kafka.reader import NoStreamError, StreamError, Streams, topic_and_number
@@ -64,7 +64,9 @@ class Auditor:
         self._identities = Identities(where.kafka_as(User.AUDIT))
         self._book = Book(where.postgres_as(Role.AUDIT))
         self._audits: dict[str, StreamAudit | TableAudit] = {}
+        self._loops = loops(tiers)
         self._frontiers: dict[str, Frontier] = {}
+        """By tier; all tiers of a loop have the same."""
         self._writers = {
             stream.name: tier.name for tier in tiers for stream in tier.outputs if tier.state is None
         }
@@ -95,7 +97,6 @@ class Auditor:
                     kind = StreamAudit if tier.sink is None else TableAudit
                     self._audits[tier.name] = kind(tier, self._streams, self._book)
                 missing = self._audits[tier.name].check()
-                self._advance(tier)
             except (psycopg.Error, StreamError, KafkaException) as error:
                 self._restart_from_book(tier.name, str(error).splitlines()[0])
                 continue
@@ -110,6 +111,8 @@ class Auditor:
                     what=loss.sentence,
                 )
             lost += missing
+        for loop in self._loops:
+            self._try_to_advance(loop)
         frontiers = self._frontiers.items()
         self.metrics.complete = {
             name: frontier.complete for name, frontier in frontiers if frontier.complete is not None
@@ -223,27 +226,46 @@ class Auditor:
             losses[tier] = Missing(f"{stream}/0:0", 0, sentence)
         return losses
 
-    def _advance(self, tier: Tier) -> None:
-        """Advance the time up to which the tier is complete.
-
-        A tier that reads a stream that leads back has no such time: the last round is unknown.
-        """
-        if any(stream.rounds for stream in tier.inputs):
+    def _try_to_advance(self, loop: Loop) -> None:
+        names = [tier.name for tier in loop.tiers]
+        if not loop.is_known or not self._audits.keys() >= set(names):
             return
-        if tier.name not in self._frontiers:
-            self._frontiers[tier.name] = Frontier(self._book.complete(tier.name))
-        frontier = self._frontiers[tier.name]
-        before = frontier.complete
-        frontier.passed(self._audits[tier.name].done())
-        if frontier.complete is not None and frontier.complete != before:
-            self._book.save_complete(tier.name, frontier.complete)
-        complete_times = [self._complete(stream.name) for stream in tier.inputs]
+        try:
+            self._advance(loop)
+        except (psycopg.Error, StreamError, KafkaException) as error:
+            for name in names:
+                self._restart_from_book(name, str(error).splitlines()[0])
+
+    def _advance(self, loop: Loop) -> None:
+        """Advance the time up to which the tiers of a loop are complete."""
+        names = [tier.name for tier in loop.tiers]
+        if names[0] not in self._frontiers:
+            saved = [self._book.complete(name) for name in names]
+            complete = min((moment for moment in saved if moment is not None), default=None)
+            frontier = Frontier(None if None in saved else complete, loop.turns)
+            self._frontiers |= dict.fromkeys(names, frontier)
+        frontier = self._frontiers[names[0]]
+        # one stream may have several readers
+        done = {
+            f"{name} {place}": offset for name in names for place, offset in self._audits[name].done().items()
+        }
+        inputs = {tier.name: [stream.name for stream in tier.inputs] for tier in loop.tiers}
+        outside = {name for read in inputs.values() for name in read if self._writers.get(name) not in names}
+        complete_times = [self._complete(name) for name in outside]
         arrival_times = [moment for moment in complete_times if moment is not None]
-        if len(arrival_times) == len(complete_times):
-            # records of open transactions have arrived, too
-            frontier.mark(
-                min(arrival_times), self._arriving.bounds([stream.name for stream in tier.inputs]).ends
-            )
+        # records of open transactions have arrived, too
+        ends = {
+            f"{name} {place}": end
+            for name, read in inputs.items()
+            for place, end in self._arriving.bounds(read).ends.items()
+        }
+        before = frontier.complete
+        frontier.passed(done, ends)
+        if frontier.complete is not None and frontier.complete != before:
+            for name in names:
+                self._book.save_complete(name, frontier.complete)
+        if arrival_times and len(arrival_times) == len(complete_times):
+            frontier.mark(min(arrival_times), ends)
 
     def fold(self) -> None:
         """Fold one old day of each tier's ledger; without old days, search again after an hour."""
