@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import IO, Any, TypeVar
 
 import psutil
 import psycopg
@@ -49,6 +49,8 @@ DEADLINE_SECONDS = 240
 TAKEOVER_SECONDS = 0.5
 """The time from a kill until another incarnation owns the tier, in place of agent and controller.
 """
+END_SECONDS = 20
+"""The time that an interrupted command has to end."""
 T = TypeVar("T")
 
 
@@ -58,6 +60,27 @@ def until(condition: str, check: Callable[[], T], seconds: float = DEADLINE_SECO
         assert time.monotonic() < end, f"after {seconds} s still not true: {condition}"
         time.sleep(0.1)
     return result
+
+
+def run_command(module: str, *arguments: str, env: dict[str, str], stderr: IO[str] | None = None) -> None:
+    """Run a module to its end; fail if the module fails.
+
+    The module is in a session of its own, so a terminal's Ctrl-C reaches only this process, which
+    then lets the module end what the module has started.
+    """
+    command = [sys.executable, "-m", module, *arguments]
+    with subprocess.Popen(command, env=env, cwd=ROOT, stderr=stderr, start_new_session=True) as process:
+        try:
+            code = process.wait()
+        except BaseException:
+            process.send_signal(signal.SIGINT)
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(timeout=END_SECONDS)
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            raise
+    if code:
+        raise subprocess.CalledProcessError(code, command)
 
 
 PORT_BASES = range(21600, 21990, 10)
@@ -121,13 +144,7 @@ class Lab:
             site.write_text(f"pipeline: {pipeline}\nreplication: 1\n")
             env = {**env, "SLUICE_SITE": str(site)}
         with (self.home / "class-data.log").open("w") as log:
-            subprocess.run(
-                [sys.executable, "-m", "sluice.commands.class_data"],
-                env=env,
-                cwd=ROOT,
-                stderr=log,
-                check=True,
-            )
+            run_command("sluice.commands.class_data", env=env, stderr=log)
 
     # -- what the agent does
 
@@ -413,20 +430,20 @@ def opened(
         "SLUICE_SITE": str(site),
     }
     env.pop("SLUICE_ENDPOINTS", None)
-    services = [sys.executable, "-m", "sluice_ops.local.parts"]
+    services = "sluice_ops.local.parts"
     try:
         parts = [*([] if zookeeper else ["zookeeper"]), *([] if kafka else ["kafka"]), "postgres", "spark"]
-        subprocess.run([*services, "up", "--only", ",".join(parts)], env=env, cwd=ROOT, check=True)
+        run_command(services, "up", "--only", ",".join(parts), env=env)
         file = home / "endpoints.json"
         if kafka is not None:
-            subprocess.run([*services, "jars"], env=env, cwd=ROOT, check=True)
+            run_command(services, "jars", env=env)
             file.write_text(json.dumps({**json.loads(file.read_text()), "kafka": kafka}))
         if zookeeper is not None:
             _make_tree(file, zookeeper)
         note = home / "validated.json"
         if pipeline in VALIDATED:
             note.write_text(VALIDATED[pipeline])
-        subprocess.run([sys.executable, "-m", "sluice.commands.publish"], env=env, cwd=ROOT, check=True)
+        run_command("sluice.commands.publish", env=env)
         VALIDATED[pipeline] = note.read_text()
         where = endpoints.Endpoints.model_validate_json((home / "endpoints.json").read_text())
         with Channel(where.zookeeper, where.credential(Role.ADMIN)) as channel:
@@ -437,4 +454,5 @@ def opened(
                 lab.stop_all()
     finally:
         kill_services(home)
-        subprocess.run([*services, "down"], env=env, cwd=ROOT, check=False)
+        with suppress(subprocess.CalledProcessError):
+            run_command(services, "down", env=env)

@@ -27,7 +27,7 @@ LATE_SECONDS = 1.0
 
 
 class Feed(NamedTuple):
-    """What the load sends, and to which stream."""
+    """The records that the load sends, and their stream."""
 
     stream: str = "raw"
     records: str = "chain"
@@ -37,7 +37,7 @@ class Feed(NamedTuple):
 
 
 class Sent(NamedTuple):
-    """What the load has sent."""
+    """The result of a load."""
 
     count: int
     start: int
@@ -72,8 +72,12 @@ def load(kafka: str, rate: int, seconds: float, feed: Feed = CHAIN) -> "subproce
 
 
 def sent(process: "subprocess.Popen[str]") -> Sent:
-    """Wait for the load's end; return what it sent."""
-    answer = json.loads(process.communicate()[0])
+    """Wait for the load's end; return its result. An exception meanwhile ends the load."""
+    with process:  # waits for the load, and closes its output
+        try:
+            answer = json.loads(process.communicate()[0])
+        finally:
+            process.kill()
     return Sent(answer["sent"], answer["start"])
 
 
