@@ -16,11 +16,13 @@ from confluent_kafka import Message
 
 from tests.bench.conftest import save
 from tests.bench.figures import disturbance, first_of_each, highest_sustained, milliseconds
-from tests.bench.flow import LATE_SECONDS, PARTITIONS, Flow, ends, load
+from tests.bench.flow import CHAIN, LATE_SECONDS, PARTITIONS, Flow
+from tests.bench.offers import offer
 from tests.bench.peers.flink import Flink, passing
 from tests.bench.peers.ours import Ours
 from tests.bench.peers.storm import Storm
 from tests.bench.peers.system import Deed, System, processor_seconds
+from tests.bench.short.outputs import StreamOutput
 from tests.lab import Lab, opened, until
 
 pytestmark = pytest.mark.timeout(1800)
@@ -36,10 +38,6 @@ SETTLE_SECONDS = 5.0
 """Load before and after a move or a kill. Unit: seconds."""
 FIRST_RATE = 5_000
 RUNG_SECONDS = 10.0
-START_SECONDS = 2.0
-"""The time until the load's process is connected. Unit: seconds."""
-BEHIND_SECONDS = 1.0
-"""A rate is sustained if at most this many seconds of it are not sent, or not out, in time."""
 
 
 def ours(lab: Lab, _folder: Path) -> System:
@@ -115,40 +113,22 @@ def test_highest_rate(bench: Bench) -> None:
     rungs: list[dict[str, float]] = []
 
     def sustains(rate: int) -> bool:
-        rungs.append(measure_rate(bench, rate))
-        return rungs[-1]["behind"] <= rate * BEHIND_SECONDS
+        rungs.append(measured(bench, rate))
+        return bool(rungs[-1]["sustained"])
 
     highest = highest_sustained(sustains, FIRST_RATE)
     bench.save("rate", {"highest": highest, "rung_seconds": RUNG_SECONDS, "rungs": rungs})
     assert highest
 
 
-def measure_rate(bench: Bench, rate: int) -> dict[str, float]:
-    """Offer a rate for a while; return what was not out at its end, and its cost.
-
-    Returns after all records are out.
-    """
-
-    def count(stream: str) -> int:
-        return sum(ends(bench.kafka, stream).values())
-
-    sent, came, spent, started = (
-        count("raw"),
-        count("three"),
-        processor_seconds(bench.system),
-        time.monotonic(),
-    )
-    load(bench.kafka, rate, RUNG_SECONDS).communicate()
-    sent, out, seconds = count("raw") - sent, count("three") - came, time.monotonic() - started
+def measured(bench: Bench, rate: int) -> dict[str, float]:
+    """Offer a rate for a while; return the figures after all records are out."""
+    output = StreamOutput(bench.kafka, "three")
+    out, spent = output.count(), processor_seconds(bench.system)
+    result = offer(bench.kafka, CHAIN, rate, RUNG_SECONDS, output)
     spent = processor_seconds(bench.system) - spent
-    until("the remaining records are out", lambda: count("three") - came >= sent, 300)
-    return {
-        "rate": rate,
-        "sent": sent,
-        "seconds": round(seconds, 1),
-        "behind": max(sent - out, round(rate * (seconds - RUNG_SECONDS - START_SECONDS))),
-        "processor_seconds_per_million": round(spent / max(out, 1) * 1e6),
-    }
+    until("the remaining records are out", lambda: output.count() - out >= result.expected, 300)
+    return result.figures(spent)
 
 
 def deeds_done(bench: Bench, deeds: "dict[str, Deed]") -> dict[str, object]:

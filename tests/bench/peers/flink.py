@@ -79,7 +79,7 @@ spare.
 
 
 class Job(NamedTuple):
-    """What runs: a class next to this file, and its arguments."""
+    """A job: its main class next to this file, and its arguments."""
 
     main: str
     arguments: Sequence[str]

@@ -51,6 +51,7 @@ def measured(lab: Lab, workload: Workload, name: str, folder: Path) -> dict[str,
         side.system.start()
         feed = workload.feed(side.stream, folder)
         measurement = Measurement(side, lab.endpoints.kafka, lab.home, feed)
+        fault = side.before()
         tell("  warms up")
         measurement.warm()
         latency = measurement.latencies()
@@ -58,7 +59,7 @@ def measured(lab: Lab, workload: Workload, name: str, folder: Path) -> dict[str,
             tell(f"  {rate}/s: {figures['milliseconds'] or figures['reason']}")
         rate = measurement.rate(workload.first_rate)
         tell(f"  highest sustained rate: {rate['highest']}/s; bound by {rate['bound']}")
-        fault = side.check()
+        fault = fault or side.check()
         tell(f"  results: {fault or 'as expected'}")
     finally:
         side.system.stop()

@@ -9,7 +9,8 @@ from typing import Any
 import psutil
 
 from tests.bench.figures import Rung, climbed, highest, keeps_up, percentiles
-from tests.bench.flow import Feed, load, sent
+from tests.bench.flow import Feed
+from tests.bench.offers import BEHIND_SECONDS, offer
 from tests.bench.peers.system import System
 from tests.bench.short.outputs import Output
 from tests.bench.short.shares import Times, bound
@@ -22,12 +23,10 @@ SEARCH_SECONDS = 15.0
 """The time after which no further rate is tried."""
 DRAIN_SECONDS = 30.0
 """The longest wait for the records of a rate that was too high."""
-BEHIND_SECONDS = 1.0
-"""A rate is sustained if at most this many seconds of it are not sent, or not out, in time."""
 
 
 def nothing() -> None:
-    """Do nothing."""
+    """Find nothing wrong."""
 
 
 @dataclass
@@ -38,12 +37,12 @@ class Side:
     stream: str
     """The stream that the load writes."""
     output: Output
-    check: Callable[[], str | None]
+    check: Callable[[], str | None] = nothing
     """Returns what is wrong with the results, or None."""
     waiting: Callable[[], int] | None = None
     """Returns how many records wait for a part of the system that `output` does not show."""
-    before: Callable[[], None] = nothing
-    """Sends records before the load."""
+    before: Callable[[], str | None] = nothing
+    """Sends records before the load; returns what is wrong with their results, or None."""
 
 
 @dataclass
@@ -61,7 +60,6 @@ class Measurement:
     _details: list[dict[str, Any]] = field(default_factory=list)
 
     def warm(self) -> None:
-        self.side.before()
         window = self.side.output.window(self.feed, WARM_RATE, WARM_SECONDS)
         self._go_on(window.sent)
 
@@ -111,34 +109,19 @@ class Measurement:
         side = self.side
         out = side.output.count()
         before = Times.now(side.system, self.home)
-        count, start = sent(load(self.kafka, rate, RUNG_SECONDS, self.feed))
-        unsent_seconds = time.time() - start / 1e9 - count / rate
-        expected = side.output.expected(self.feed, count)
-        time.sleep(self.normal_seconds)
-        came, seconds = side.output.count() - out, time.time() - start / 1e9
-        later = Times.now(side.system, self.home)
-        behind = max(expected - came, side.waiting() if side.waiting else 0)
-        sustained = max(unsent_seconds, behind / rate) <= BEHIND_SECONDS
-        self._go_on(count)
-        self._details.append(
-            {
-                "rate": rate,
-                "sustained": sustained,
-                "sent": count,
-                "unsent_seconds": round(unsent_seconds, 2),
-                "behind": behind,
-                "processor_seconds_per_million": round(
-                    (later.system_seconds - before.system_seconds) / max(came, 1) * 1e6
-                ),
-                "processors": before.shares(later),
-            }
+        result = offer(
+            self.kafka, self.feed, rate, RUNG_SECONDS, side.output, self.normal_seconds, side.waiting
         )
+        later = Times.now(side.system, self.home)
+        self._go_on(result.sent)
+        spent = later.system_seconds - before.system_seconds
+        self._details.append({**result.figures(spent), "processors": before.shares(later)})
         end = time.monotonic() + DRAIN_SECONDS
-        while side.output.count() - out < expected and time.monotonic() < end:
+        while side.output.count() - out < result.expected and time.monotonic() < end:
             time.sleep(0.2)
         self._wait_for_others()
         self._drained = time.monotonic() < end
-        return Rung(rate, sustained, (count - behind) / (seconds - self.normal_seconds))
+        return Rung(rate, result.sustained, result.throughput)
 
     def _wait_for_others(self) -> float:
         """Wait until nothing waits for the parts that the output does not show; return the time."""

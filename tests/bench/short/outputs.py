@@ -1,4 +1,4 @@
-"""Where the records of a workload come out, and how long each took until it was visible there."""
+"""The outputs of a workload, and how long each record took until it was visible there."""
 
 import threading
 import time

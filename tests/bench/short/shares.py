@@ -1,4 +1,4 @@
-"""Which processes use the processors while a rate is offered."""
+"""The shares of the processors that each part uses while a rate is offered."""
 
 import os
 import time

@@ -15,7 +15,7 @@ from tests.bench.chain import DRIVER, SLOT
 
 BYTES = "value binary"
 COUNTED = "id bigint, sent bigint, user string, hops int"
-QUERIES = ("q0", "q1", "q2", "q5", "q7", "q8")
+QUERIES = ("q0", "q1", "q2", "q3", "q4", "q5", "q6", "q7", "q8")
 
 
 def stages(

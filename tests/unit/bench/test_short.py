@@ -7,12 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nexmark.events import event
+from nexmark import LATENESS
+from nexmark.events import LONGEST_MS, event
 from tests.bench.figures import CLOSE, Rung, climbed, highest, keeps_up, waits
 from tests.bench.records import from_templates, read, written
-from tests.bench.short import pools
+from tests.bench.short import checks, pools
 from tests.bench.short.ratios import ratios
 from tests.bench.short.shares import bound, part
+from tests.bench.short.tiers import QUERIES
+from tests.bench.short.workloads import SQL, TABLES
 
 MILLISECONDS = {"p50": 10.0, "p99": 50.0}
 
@@ -146,3 +149,40 @@ def test_the_bound_names_the_processors_only_if_they_are_busy() -> None:
 )
 def test_a_command_line_belongs_to_a_part(command: list[str], name: str) -> None:
     assert part(command) == name
+
+
+def test_both_systems_answer_and_check_the_same_queries() -> None:
+    statements = (SQL / "nexmark.sql").read_text()
+    for query in QUERIES:
+        assert f"INSERT INTO {query}\n" in statements or f"INSERT INTO {query} " in statements
+        table = f"flink_{checks.TABLES[query].name}"
+        assert f"'table-name' = '{table}'" in statements
+        assert f"CREATE TABLE {table} " in TABLES
+    assert statements.count("INSERT INTO") == len(QUERIES) == len(checks.TABLES)
+
+
+def test_after_later_events_the_bounded_input_is_final() -> None:
+    bounded = checks.bounded_events()
+    begin = bounded[0]["at"]
+    final = bounded[-1]["at"] + LONGEST_MS + LATENESS * 1000
+    for one in [each for turn in range(100) for each in checks.later_events(turn, begin)]:
+        assert one["at"] > final
+        ids = {name: one[name] for name in ("id", "seller", "auction") if name in one}
+        assert min(ids.values()) >= checks.CHECKED_IDS
+    assert max(one.get("id", 0) for one in bounded) < checks.CHECKED_IDS
+    assert pools.FIRST_EVENT > checks.FIRST_LATER
+
+
+def test_answers_are_awaited_while_later_events_come(monkeypatch: pytest.MonkeyPatch) -> None:
+    bounded, turns = checks.bounded_events(), []
+
+    def rows_of(_postgres: str, _prefix: str, name: str) -> checks.Rows:
+        return checks.expected(name, bounded) if name != "q4" or len(turns) > 1 else []
+
+    monkeypatch.setattr(checks, "rows_of", rows_of)
+    monkeypatch.setattr(checks, "LOOK_SECONDS", 0.0)
+    assert checks.answers("", "", bounded, lambda: turns.append(1)) is None
+    assert len(turns) == 2
+    monkeypatch.setattr(checks, "WAIT_SECONDS", 0.5)
+    turns = []
+    assert checks.answers("", "", bounded, lambda: None) == "other rows than DuckDB: q4 (5 rows expected)"
