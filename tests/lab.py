@@ -141,7 +141,7 @@ class Lab:
         env = self.env
         if pipeline is not None:
             site = self.home / "class-data.yaml"
-            site.write_text(f"pipeline: {pipeline}\nreplication: 1\n")
+            site.write_text(f"pipeline: {pipeline}\nreplication: 1\nhosts: []\n")
             env = {**env, "SLUICE_SITE": str(site)}
         with (self.home / "class-data.log").open("w") as log:
             run_command("sluice.commands.class_data", env=env, stderr=log)

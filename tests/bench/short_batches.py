@@ -8,4 +8,4 @@ from tests.bench.chain import PIPELINE
 __all__ = ["PIPELINE"]
 
 # the driver's process loads this module before its query starts
-kafka_sink.BATCH_MINUTES, kafka_sink.APART_MINUTES = 3, 1
+kafka_sink.BATCH_MINUTES, kafka_sink.APART_MINUTES = 2, 1
