@@ -35,9 +35,9 @@ class Writer(Protocol):
         """
 
 
-_WRITERS: WeakKeyDictionary[psycopg.Connection[Any], Writer] = WeakKeyDictionary()
-"""The writer of each session of PostgreSQL. The ledger opens a new session after each error, so the
-next writer reads the marks again.
+_WRITERS: WeakKeyDictionary[psycopg.Connection[Any], dict[str, Writer]] = WeakKeyDictionary()
+"""The writers of each session of PostgreSQL, by sink. The ledger opens a new session after each
+error, so the next writer reads the marks again.
 """
 
 
@@ -86,7 +86,7 @@ class OutsideSink(Sink):
             except ReplacedError:
                 # A replay beside the tier has written. If instead a successor has ended this
                 # session, `_writer` fails, because it asks PostgreSQL first.
-                del _WRITERS[cursor.connection]
+                del _WRITERS[cursor.connection][self.name]
                 refused = self._writer(cursor).write(new, halt)
         except self.away as error:
             raise SinkAwayError(self.explain(error)) from error
@@ -98,9 +98,10 @@ class OutsideSink(Sink):
 
         A session that a successor has ended gets none, because PostgreSQL is asked first.
         """
-        if cursor.connection not in _WRITERS:
-            _WRITERS[cursor.connection] = self.connect(f"sluice-{self.name}-{identity(cursor)}")
-        return _WRITERS[cursor.connection]
+        writers = _WRITERS.setdefault(cursor.connection, {})
+        if self.name not in writers:
+            writers[self.name] = self.connect(f"sluice-{self.name}-{identity(cursor)}")
+        return writers[self.name]
 
     def _keep(self, cursor: psycopg.Cursor[Any], rows: Rows, refused: Mapping[int, str], batch: int) -> None:
         """Store refused rows."""
