@@ -127,7 +127,13 @@ class Archive(Connected):
         Both stay the same until the round is archived, so that every writer writes the same files.
         """
         name = self._table.name
-        cursor.execute("INSERT INTO archived (name, batch) VALUES (%s, -1) ON CONFLICT DO NOTHING", (name,))
+        cursor.execute(  # a sink that was added later has no rows of the tier's first batches
+            sql.SQL(
+                "INSERT INTO archived (name, batch) VALUES (%s, coalesce((SELECT min(batch) - 1 FROM {}),"
+                " (SELECT max(batch) FROM ledger WHERE tier = %s), -1)) ON CONFLICT DO NOTHING"
+            ).format(sql.Identifier(name)),
+            (name, self._tier),
+        )
         batch, upto = cursor.execute(
             "SELECT batch, upto FROM archived WHERE name = %s FOR UPDATE", (name,)
         ).fetchone() or (-1, None)
