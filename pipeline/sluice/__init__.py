@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from sluice.records.joins import joined
     from sluice.sinks.http import Post
     from sluice.sinks.kafka_topic import KafkaTopic
+    from sluice.sinks.several import Sinks
     from sluice.sinks.sql_table import SqlTable
     from sluice.sinks.table import DeltaTable, Latest, Once, ParquetFiles, Totals
     from sluice_ops.model.backpressure import Lag, Watermarks
@@ -56,6 +57,7 @@ __all__ = [
     "Shuffle",
     "Sink",
     "SinkAwayError",
+    "Sinks",
     "SqlTable",
     "Standby",
     "State",
@@ -88,6 +90,7 @@ _NAMES_BY_MODULE = {
     "sluice.records.joins": ("joined",),
     "sluice.sinks.http": ("Post",),
     "sluice.sinks.kafka_topic": ("KafkaTopic",),
+    "sluice.sinks.several": ("Sinks",),
     "sluice.sinks.sql_table": ("SqlTable",),
     "sluice.sinks.table": ("DeltaTable", "Latest", "Once", "ParquetFiles", "Totals"),
     "sluice_ops.model.backpressure": ("Lag", "Watermarks"),

@@ -30,7 +30,7 @@ def _described(spec: TierSpec, tier: Tier) -> PublishedTier:
         stream.name: None if stream.columns is None else columns(stream.columns)
         for stream in (*tier.inputs, *tier.outputs)
     }
-    tables = {} if tier.sink is None or not tier.sink.transactional else {tier.sink.name: tier.sink.columns}
+    tables = {sink.name: sink.columns for sink in tier.sinks if sink.transactional}
     return PublishedTier(**dict(spec), streams=streams, tables=tables)
 
 

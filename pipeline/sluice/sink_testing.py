@@ -35,6 +35,7 @@ from sluice.sinks.archive import Archive, has_archive
 from sluice.sinks.batches import Batch, LedgerMovedError
 from sluice.sinks.fence import FencedError
 from sluice.sinks.ledger import Ledger
+from sluice.sinks.table import RecordTable
 from sluice_ops.model.tier import Delivery, Kind
 from sluice_ops.site.site_file import S3Config
 
@@ -177,7 +178,7 @@ class _Check:
             if not fuse.burnt:
                 self._took("a batch")
                 return
-            if self.case.sink.transactional:
+            if all(sink.transactional for sink in self.case.sink.members):
                 self._compare(f"{where}, and its rows were not rolled back")
             self.epoch += 1
             with closing(self._writer()) as writer:
@@ -241,18 +242,19 @@ class _Check:
 
     def files(self) -> None:
         """Let the writer of Parquet files die at each step, and freeze at each step and wake up."""
-        for dies in (True, False):
-            for step in self._steps():
-                if not self._files_at(step, dies=dies):
-                    break
+        for table in filter(has_archive, self.case.sink.members):
+            for dies in (True, False):
+                for step in self._steps():
+                    if not self._files_at(table, step, dies=dies):
+                        break
 
-    def _files_at(self, step: int, *, dies: bool) -> bool:
+    def _files_at(self, table: RecordTable, step: int, *, dies: bool) -> bool:
         """Let the writer of files die or freeze at a step; return whether it has so many steps."""
         with closing(self._writer()) as writer:
             self._write(writer, self._next())
         self.taken, self.offset = self.taken + ROWS, self.offset + ROWS
         where = f"the writer of files {'died' if dies else 'froze'} at step {step}"
-        frozen = self._archive(_FusedArchive)
+        frozen = self._archive(_FusedArchive, table)
 
         def take_over() -> None:
             self._end_session(frozen)
@@ -268,9 +270,8 @@ class _Check:
         self._compare(f"{where}, and the next one went on" if fuse.burnt else "files were written")
         return fuse.burnt
 
-    def _archive(self, kind: type[A]) -> A:
-        assert has_archive(self.case.sink)  # noqa: S101 — asked before
-        return kind(self.postgres, self.case.home, self.tier, self.case.sink, S3Config())
+    def _archive(self, kind: type[A], table: RecordTable) -> A:
+        return kind(self.postgres, self.case.home, self.tier, table, S3Config())
 
     def _steps(self) -> Iterator[int]:
         yield from range(MOST_STEPS)
@@ -313,8 +314,8 @@ class _Check:
         self._compare(what)
 
     def _compare(self, what: str) -> None:
-        if has_archive(self.case.sink):
-            with closing(self._archive(Archive)) as archive:
+        for table in filter(has_archive, self.case.sink.members):
+            with closing(self._archive(Archive, table)) as archive:
                 archive.write()
         held, expected = self.case.held(), self.case.expected(self.taken)
         if held != expected:
@@ -336,8 +337,7 @@ def check_sink(case: SinkCase, postgres: str) -> None:
     check.freezes()
     check.fence()
     check.halt()
-    if has_archive(case.sink):
-        check.files()
+    check.files()
 
 
 def _make_tables(sink: Sink, tier: str, postgres: str) -> None:
@@ -356,13 +356,14 @@ def _make_tables(sink: Sink, tier: str, postgres: str) -> None:
     )
     for _ in range(2):
         tables.create(postgres, pipeline)
-    granted = {sink.name, f"{sink.name}_refused"}
-    if others := {*sink.tables} - granted:
-        message = (
-            f'sink "{sink.name}": drivers get no rights to its tables {", ".join(sorted(others))}; '
-            f"use {' and '.join(sorted(granted))} only"
-        )
-        raise NonconformingSinkError(message)
+    for member in sink.members:
+        granted = {member.name, f"{member.name}_refused"}
+        if others := {*member.tables} - granted:
+            message = (
+                f'sink "{member.name}": drivers get no rights to its tables {", ".join(sorted(others))}; '
+                f"use {' and '.join(sorted(granted))} only"
+            )
+            raise NonconformingSinkError(message)
     if missing := tables.missing(postgres, pipeline):
         message = f'sink "{sink.name}": `statements` does not create {", ".join(missing)}; correct `tables`'
         raise NonconformingSinkError(message)

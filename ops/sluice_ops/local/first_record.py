@@ -174,7 +174,7 @@ def _delivers(channel: Channel, tier: str) -> bool:
         return False
     release = channel.read(paths.release(spec.value.release), Release)
     shape = None if release is None else release.value.tiers.get(TierName(tier))
-    return shape is not None and shape.sink is not None and shape.sink.kind in TABLE_SINKS
+    return shape is not None and any(sink.kind in TABLE_SINKS for sink in shape.sinks)
 
 
 def delivery_step(layout: Layout, deadline: Deadline) -> Step:

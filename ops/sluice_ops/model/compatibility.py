@@ -25,7 +25,7 @@ def incompatibilities(
         *_read(tier, after, others),
         *_outputs(before.outputs, after.outputs),
         *_written(tier, before, after, others),
-        *_sink(before.sink, after.sink),
+        *_sinks(before, after),
         *_state(before.state, after.state),
     ]
 
@@ -135,6 +135,20 @@ def _sink(before: SinkShape | None, after: SinkShape | None) -> Iterable[str]:
                 f"column {column} of {after.name} is {kind}, and the new code declares it as "
                 f"{after.columns[column]}; declare {kind}, or a new column of another name"
             )
+
+
+def _sinks(before: TierShape, after: TierShape) -> Iterable[str]:
+    """Compare all sinks; the new code may have more."""
+    new = {sink.name: sink for sink in after.sinks}
+    if before.sink is not None and before.sink.name in {sink.name for sink in after.more_sinks}:
+        yield f"{before.sink.name} is no longer the first sink, whose rows the ledger counts; name it first"
+    else:
+        yield from _sink(before.sink, after.sink)
+    for sink in before.more_sinks:
+        if sink.name in new:
+            yield from _sink(sink, new[sink.name])
+        else:
+            yield f"the new code does not write {_name_of(sink)}, so its output would end; keep this sink"
 
 
 def _name_of(sink: SinkShape | None) -> str:

@@ -49,7 +49,14 @@ class TierShape(Frozen):
     inputs: tuple[StreamShape, ...]
     outputs: tuple[StreamShape, ...] = ()
     sink: SinkShape | None = None
+    """The tier's sink, or the first one of several."""
+    more_sinks: tuple[SinkShape, ...] = ()
     state: StateShape | None = None
+
+    @property
+    def sinks(self) -> tuple[SinkShape, ...]:
+        """All sinks of the tier."""
+        return () if self.sink is None else (self.sink, *self.more_sinks)
 
 
 class Release(Frozen):

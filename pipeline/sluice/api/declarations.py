@@ -20,7 +20,7 @@ records. A transform that joins its inputs with `sluice.joined` keeps the column
 import importlib.util
 import re
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -130,7 +130,7 @@ class Tier:
     sink: "Sink | None" = None
     """What a batch tier writes: a table (`Once`, `Totals`, `Latest`), files (`ParquetFiles`,
     `DeltaTable`), a topic outside (`KafkaTopic`), another database (`SqlTable`) or a service
-    (`Post`).
+    (`Post`). `Sinks` names several.
     """
     state: State | None = None
     """Set if the transform aggregates by window, joins inputs or keeps own state.
@@ -176,6 +176,11 @@ class Tier:
     """
     quantum: Quantum = field(default_factory=Quantum)
     driver: Quantum = field(default_factory=lambda: Quantum(cpu=0.5, memory=1200, threads=1))
+
+    @property
+    def sinks(self) -> "tuple[Sink, ...]":
+        """The tier's sink, or each one of several."""
+        return () if self.sink is None else self.sink.members
 
     @property
     def written(self) -> list[str]:
@@ -349,9 +354,9 @@ def _problems(tier: Tier) -> list[str]:
             "a stream or a service gets records at least once (their origins identify duplicates)"
         ): (tier.delivery is Delivery.EXACTLY_ONCE and not _takes_once(tier)),
         (
-            "at-most-once is for a sink that is a service; "
+            "at-most-once is for a sink that is a service, alone in its tier; "
             "tables, files and topics outside take each record exactly once, and a stream at least once"
-        ): (tier.delivery is Delivery.AT_MOST_ONCE and (tier.sink is None or _takes_once(tier))),
+        ): (tier.delivery is Delivery.AT_MOST_ONCE and (len(tier.sinks) != 1 or _takes_once(tier))),
         (
             "at-most-once may lose one batch when the driver is killed; "
             f"limit the batch: set max_offsets to at most {MAX_AT_MOST_ONCE_BATCH}"
@@ -427,8 +432,8 @@ def _lacks(table: "Sink", stream: Stream) -> list[str]:
 
 
 def _takes_once(tier: Tier) -> bool:
-    """Tell whether the tier's sink takes each record exactly once."""
-    return tier.sink is not None and (tier.sink.transactional or tier.sink.exactly_once)
+    """Tell whether the tier's sinks take each record exactly once."""
+    return bool(tier.sinks) and all(sink.transactional or sink.exactly_once for sink in tier.sinks)
 
 
 def _has(stream: Stream, column: str) -> bool:
@@ -454,8 +459,6 @@ def _wiring(tiers: tuple[Tier, ...]) -> list[str]:
     ]
     writers: dict[str, str] = {}
     declared: dict[str, Stream] = {}
-    sink_writers: dict[str, str] = {}
-    folder_writers: dict[str, str] = {}
     for tier in tiers:
         problems += [
             (
@@ -465,20 +468,6 @@ def _wiring(tiers: tuple[Tier, ...]) -> list[str]:
             for stream in (*tier.inputs, *tier.outputs)
             if declared.setdefault(stream.name, stream) != stream
         ]
-        if (
-            tier.sink is not None
-            and (first := sink_writers.setdefault(tier.sink.name, tier.name)) != tier.name
-        ):
-            problems.append(
-                f'tier "{tier.name}": tier "{first}" already writes the sink "{tier.sink.name}"; '
-                "give each tier its own sink"
-            )
-        for folder in () if tier.sink is None else tier.sink.folders:
-            if (first := folder_writers.setdefault(folder, tier.name)) != tier.name:
-                problems.append(
-                    f'tier "{tier.name}": tier "{first}" already writes files into the folder "{folder}", '
-                    "and files of one would replace files of the other; give each tier its own folder"
-                )
         for stream in tier.outputs:
             if stream.name in writers:
                 problems.append(
@@ -504,7 +493,27 @@ def _wiring(tiers: tuple[Tier, ...]) -> list[str]:
         for tier in tiers
         if not tier.holds and not any(stream.name in writers for stream in tier.inputs)
     ]
-    return problems + _cycles(tiers)
+    return [*problems, *_sinks_of_two(tiers), *_cycles(tiers)]
+
+
+def _sinks_of_two(tiers: tuple[Tier, ...]) -> Iterator[str]:
+    """Return the sinks and folders that two tiers write."""
+    sink_writers: dict[str, str] = {}
+    folder_writers: dict[str, str] = {}
+    for tier in tiers:
+        for sink in tier.sinks:
+            if (first := sink_writers.setdefault(sink.name, tier.name)) != tier.name:
+                yield (
+                    f'tier "{tier.name}": tier "{first}" already writes the sink "{sink.name}"; '
+                    "give each tier its own sink"
+                )
+            for folder in sink.folders:
+                if (first := folder_writers.setdefault(folder, tier.name)) != tier.name:
+                    yield (
+                        f'tier "{tier.name}": tier "{first}" already writes files into the folder '
+                        f'"{folder}", and files of one would replace files of the other; '
+                        "give each tier its own folder"
+                    )
 
 
 def _table_problems(tables: tuple[JobTable, ...], tiers: tuple[Tier, ...]) -> list[str]:
@@ -512,7 +521,7 @@ def _table_problems(tables: tuple[JobTable, ...], tiers: tuple[Tier, ...]) -> li
     problems: list[str] = []
     taken = dict.fromkeys(OWN_TABLES, "one of Sluice's own tables")
     taken |= dict.fromkeys(OWN_INDEXES, "an index of Sluice's own tables")
-    sinks = {tier.sink.name: (tier.name, tier.sink) for tier in reversed(tiers) if tier.sink is not None}
+    sinks = {sink.name: (tier.name, sink) for tier in reversed(tiers) for sink in reversed(tier.sinks)}
     for tier, sink in reversed(sinks.values()):
         relations = [*(("table", name) for name in sink.tables), *(("index", name) for name in sink.indexes)]
         problems += [
@@ -538,11 +547,7 @@ def _table_problems(tables: tuple[JobTable, ...], tiers: tuple[Tier, ...]) -> li
 def _type_problems(pipeline: Pipeline) -> list[str]:
     """Return the columns of streams and tables whose types do not exist."""
     streams = {stream.name: stream.columns for stream in pipeline.streams if stream.columns is not None}
-    sinks = {
-        tier.sink.name: tier.sink.columns
-        for tier in pipeline.tiers
-        if tier.sink is not None and tier.sink.transactional
-    }
+    sinks = {sink.name: sink.columns for tier in pipeline.tiers for sink in tier.sinks if sink.transactional}
     tables = sinks | {table.name: table.columns for table in pipeline.tables}
     written = {stream.name for tier in pipeline.tiers for stream in tier.outputs}
     return [

@@ -120,6 +120,11 @@ class Sink:
     """The transform's columns and their SQL types, in order."""
 
     @property
+    def members(self) -> "tuple[Sink, ...]":
+        """The sinks that get each batch: this one, or those of `Sinks`."""
+        return (self,)
+
+    @property
     def keys(self) -> Sequence[str]:
         """The columns that identify a row; their values are never null."""
         return ()

@@ -27,10 +27,14 @@ FOLD = """
         RETURNING *
     ), folded AS (
         INSERT INTO ledger (tier, incarnation, batch, begins, ends, rows_in, rows_out, filtered,
-            quarantined, replays, at, late, written, lost, replay)
+            quarantined, replays, at, late, written, lost, replay, others)
         SELECT tier, max(incarnation), max(batch), (array_agg(begins ORDER BY batch))[1],
             (array_agg(ends ORDER BY batch DESC))[1], sum(rows_in), sum(rows_out), sum(filtered),
-            sum(quarantined), sum(replays), max(at), sum(late), sum(written), sum(lost), replay
+            sum(quarantined), sum(replays), max(at), sum(late), sum(written), sum(lost), replay,
+            (SELECT jsonb_object_agg(sink, rows) FROM (
+                SELECT sink, sum(rows::bigint) AS rows FROM deleted AS same, jsonb_each_text(same.others)
+                    AS each (sink, rows) WHERE same.replay IS NOT DISTINCT FROM deleted.replay GROUP BY sink
+            ) AS sums)
         FROM deleted GROUP BY tier, replay RETURNING 1
     )
     SELECT (SELECT count(*) FROM deleted), (SELECT count(*) FROM folded)

@@ -27,7 +27,9 @@ LEDGER = "ledger"
 ADDED = "added up"
 """The source name of a table's sum at the last check."""
 BY = "added up by"
-"""The source name of the last batch in that sum."""
+"""The source name of the last batch in that sum. For a sink after the first, the names of both
+sources end with that of the sink.
+"""
 QUARANTINE_MS = 5 * 60_000
 """Bad records go to quarantine at most this long before their batch is in the ledger.
 
@@ -35,9 +37,14 @@ The limit allows for different clocks of Kafka and PostgreSQL.
 """
 
 
+WROTE = (
+    "coalesce(sum(CASE WHEN %(first)s THEN rows_out"
+    " ELSE coalesce((others->>%(table)s)::bigint, 0) END), 0)::bigint"
+)
+"""The rows that batches wrote into a sink, which is the tier's first one or not."""
 ADDED_UP = (
-    "SELECT added, (SELECT coalesce(max(batch), -1) FROM ledger WHERE tier = %(tier)s),"
-    " (SELECT coalesce(sum(rows_out), 0)::bigint FROM ledger WHERE tier = %(tier)s AND batch > %(before)s)"
+    "SELECT added, (SELECT coalesce(max(batch), -1) FROM ledger WHERE tier = %(tier)s),"  # noqa: S608
+    f" (SELECT {WROTE} FROM ledger WHERE tier = %(tier)s AND batch > %(before)s)"
     " FROM added_up WHERE name = %(table)s"
 )
 """One statement, so that the sum and the ledger belong to one commit.
@@ -45,7 +52,7 @@ ADDED_UP = (
 Folded rows lie before the last check.
 """
 IN_FILES = (
-    "SELECT rows, batch, (SELECT coalesce(sum(rows_out), 0)::bigint FROM ledger"
+    f"SELECT rows, batch, (SELECT {WROTE} FROM ledger"  # noqa: S608
     " WHERE tier = %(tier)s AND batch > %(before)s AND batch <= archived.batch)"
     " FROM archived WHERE name = %(table)s"
 )
@@ -70,6 +77,8 @@ class Entry:
 
     Such a batch begins and ends where the batch before it ended.
     """
+    others: dict[str, int] | None = None
+    """The rows that the sinks after the first got, by sink."""
 
     @property
     def read(self) -> int:
@@ -92,7 +101,7 @@ class TableAudit:
         self._streams = streams
         self._book = book
         self._page = book.load(tier.name)
-        self._page.checked = _checked(tier.sink)
+        self._page.checked = _checked(tier.sinks[0])
 
     def check(self) -> list[Missing]:
         """Check the batches since the last check, and return the newly lost records."""
@@ -107,23 +116,25 @@ class TableAudit:
             self._page.read[LEDGER] = -1
         rows = self._book.open().execute(
             "SELECT batch, begins, ends, rows_in, rows_out, filtered, quarantined,"
-            " extract(epoch from at)::float8, replay FROM ledger"
+            " extract(epoch from at)::float8, replay, others FROM ledger"
             " WHERE tier = %s AND batch > %s ORDER BY batch LIMIT %s",
             (self._tier.name, self._page.read[LEDGER], BATCHES),
         )
         entries = [Entry(*row) for row in rows.fetchall()]
         lost = [missing for entry in entries for missing in self._follow(entry)]
         if entries:
-            lost += self._compare_with_table(entries)
+            lost += self._compare_with_tables(entries)
             self._page.read[LEDGER] = entries[-1].batch
-        sink = self._tier.sink
-        if isinstance(sink, Totals) and sink.counted:
-            sums = f"{' + '.join(sink.counted)} of {sink.name}"
-            cause = "or a person changed the table, or the counted columns of a row do not sum to 1"
-            lost += self._compare_sums(ADDED_UP, sink.name, sums, cause, entries)
-        elif isinstance(sink, ParquetFiles):
-            sums = f"the number of rows in the files of {sink.name}"
-            lost += self._compare_sums(IN_FILES, sink.name, sums, "or a person changed the table", entries)
+        for sink in self._tier.sinks:
+            if isinstance(sink, Totals) and sink.counted:
+                sums = f"{' + '.join(sink.counted)} of {sink.name}"
+                cause = "or a person changed the table, or the counted columns of a row do not sum to 1"
+                lost += self._compare_sums(ADDED_UP, sink.name, sums, cause, entries)
+            elif isinstance(sink, ParquetFiles):
+                sums = f"the number of rows in the files of {sink.name}"
+                lost += self._compare_sums(
+                    IN_FILES, sink.name, sums, "or a person changed the table", entries
+                )
         self._book.save(self._tier.name, self._page, lost)
         return lost
 
@@ -174,27 +185,31 @@ class TableAudit:
             if begin < end
         )
 
-    def _compare_with_table(self, entries: list[Entry]) -> list[Missing]:
-        """Compare batches with the rows of the table, and return the lost records."""
-        table = self._tier.sink
-        if isinstance(table, Latest):
-            return self._check_last_batch(sql.Identifier(table.name))
-        if not isinstance(table, Once):
-            return []
-        name = sql.Identifier(table.name)
-        replays = [entry for entry in entries if entry.replay is not None]
-        lost = self._compare_counts(replays, name) if replays else []
-        own = [entry for entry in entries if entry.replay is None]
-        return lost + (self._compare_records(own, table) if own else [])
+    def _compare_with_tables(self, entries: list[Entry]) -> list[Missing]:
+        """Compare batches with the rows of the tables, and return the lost records."""
+        if isinstance(self._tier.sink, Latest):
+            return self._check_last_batch(sql.Identifier(self._tier.sink.name))
+        lost, unseen = list[Missing](), list[Entry]()
+        for table in (sink.name for sink in self._tier.sinks if isinstance(sink, Once)):
+            written = [entry for entry in entries if self._wrote(entry, table) is not None]
+            own = [entry for entry in written if entry.replay is None]
+            if any(entry.rows_in > entry.read for entry in own):
+                lost += self._compare_counts(written, table)
+                continue
+            lost += self._compare_counts([entry for entry in written if entry.replay is not None], table)
+            lost += self._compare_records(own, table) if own else []
+            unseen = unseen or own
+        self._count_unseen(unseen)
+        return lost
 
-    def _compare_records(self, entries: list[Entry], table: Once) -> list[Missing]:
+    def _wrote(self, entry: Entry, sink: str) -> int | None:
+        """Return the rows that a sink got; None if the batch is older than the sink."""
+        return entry.rows_out if sink == self._tier.sinks[0].name else (entry.others or {}).get(sink)
+
+    def _compare_records(self, entries: list[Entry], table: str) -> list[Missing]:
         """Return the records that these batches read and that are not in the table."""
-        name = sql.Identifier(table.name)
-        if any(entry.rows_in > entry.read for entry in entries):
-            return self._compare_counts(entries, name)
         places = self._origins(entries)
-        self._count_unseen(entries)
-        missing = self._absent(places, name)
+        missing = self._absent(places, sql.Identifier(table))
         if missing and any(entry.quarantined for entry in entries):
             missing -= self._quarantined(entries)
         count = len(missing) - sum(entry.filtered for entry in entries)
@@ -203,7 +218,7 @@ class TableAudit:
         first = min((places[origin] for origin in missing), key=_place)
         sentence = (
             f"{count} records that {self._tier.name} read in batches {entries[0].batch} to "
-            f"{entries[-1].batch} are not in {table.name}; the first may be {first}; "
+            f"{entries[-1].batch} are not in {table}; the first may be {first}; "
             "they are still in the stream"
         )
         return [Missing(first, count, sentence)]
@@ -269,25 +284,28 @@ class TableAudit:
         deletes do not matter.
         """
         tier, read = self._tier.name, self._page.read
-        before = read.get(BY, -1)
+        first = name == self._tier.sinks[0].name
+        added_before, by = (ADDED, BY) if first else (f"{ADDED} {name}", f"{BY} {name}")
+        before = read.get(by, -1)
         totals = (
             self._book.open()
-            .execute(query.encode(), {"table": name, "tier": tier, "before": before})
+            .execute(query.encode(), {"table": name, "first": first, "tier": tier, "before": before})
             .fetchone()
         )
-        self._page.checked = Check.BATCHES if totals is None else Check.SUMS
+        if first:
+            self._page.checked = Check.BATCHES if totals is None else Check.SUMS
         if totals is None:  # publishing has not created the sum yet, or no file is written yet
             return []
         added, last, wrote = totals
-        grown = added - read.get(ADDED, added)
+        grown = added - read.get(added_before, added)
         # with a smaller `last`, a person deleted the tier's rows, and the numbers start again
-        is_comparable = BY in read and last >= before
-        if BY not in read and last >= 0:
+        is_comparable = by in read and last >= before
+        if first and by not in read and last >= 0:
             for line in self._page.lines.values():
                 line.partial = (
                     f"{sums} is compared from batch {last + 1} on, the first one after the first check"
                 )
-        read[ADDED], read[BY] = added, last
+        read[added_before], read[by] = added, last
         if not is_comparable or grown == wrote:
             return []
         place = (
@@ -319,23 +337,26 @@ class TableAudit:
         records = self._streams.since(topics, self._streams.bounds(topics).ends, since)
         return {seen.origin for seen in records if seen.out.tier == self._tier.name}
 
-    def _compare_counts(self, entries: list[Entry], name: sql.Identifier) -> list[Missing]:
+    def _compare_counts(self, entries: list[Entry], table: str) -> list[Missing]:
         """Compare the number of rows of each batch with the table.
 
         If one record becomes several rows, no row has the record's own origin.
         """
+        if not entries:
+            return []
         counts = sql.SQL(
             "SELECT batch, count(*) FROM {} WHERE batch BETWEEN %s AND %s GROUP BY batch"
-        ).format(name)
+        ).format(sql.Identifier(table))
         counted = dict(self._book.open().execute(counts, (entries[0].batch, entries[-1].batch)).fetchall())
         lost = []
         for entry in entries:
-            if (in_table := counted.get(entry.batch, 0)) < entry.rows_out:
+            wrote = self._wrote(entry, table) or 0
+            if (in_table := counted.get(entry.batch, 0)) < wrote:
                 sentence = (
-                    f"batch {entry.batch} of {self._tier.name} wrote {entry.rows_out} rows, "
-                    f"and {in_table} are in the table"
+                    f"batch {entry.batch} of {self._tier.name} wrote {wrote} rows, "
+                    f"and {in_table} are in {table}"
                 )
-                lost.append(Missing(entry.first, entry.rows_out - in_table, sentence))
+                lost.append(Missing(entry.first, wrote - in_table, sentence))
         return lost
 
     def _origins(self, entries: list[Entry]) -> dict[str, str]:
@@ -362,7 +383,7 @@ class TableAudit:
         }
 
 
-def _checked(sink: Sink | None) -> Check:
+def _checked(sink: Sink) -> Check:
     """Return what the audit can check in a sink.
 
     The audit cannot read a service's rows, and knows only the sum of rows that were added up or

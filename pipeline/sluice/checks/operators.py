@@ -253,16 +253,15 @@ def _check_names(result: "DataFrame", tier: Tier) -> None:
 
 
 def _check_columns(result: "DataFrame", tier: Tier) -> None:
-    """Refuse rows that lack a column of the tier's sink."""
-    if tier.sink is None:
-        return
+    """Refuse rows that lack a column of the tier's sinks."""
     own = business(result, tier)
-    if missing := [name for name in tier.sink.columns if name not in own]:
-        message = (
-            f'tier "{tier.name}": the sink "{tier.sink.name}" needs {", ".join(missing)}, '
-            f"but the transform returns {', '.join(own)}; return every column of the sink"
-        )
-        raise DeclarationError(message)
+    for sink in tier.sinks:
+        if missing := [name for name in sink.columns if name not in own]:
+            message = (
+                f'tier "{tier.name}": the sink "{sink.name}" needs {", ".join(missing)}, '
+                f"but the transform returns {', '.join(own)}; return every column of the sink"
+            )
+            raise DeclarationError(message)
 
 
 def _leaves_out(node: Any, name: str) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from sluice.api import column_types
 from sluice.api.declarations import DeclarationError, Pipeline, Stream, Tier
+from sluice.api.sink import Sink
 from sluice.sinks.table import Latest, Totals
 from sluice_ops.model.ids import TierName
 from sluice_ops.model.release import SinkShape, StateShape, StreamShape, TierShape
@@ -19,21 +20,24 @@ def shapes(pipeline: Pipeline, operators: Mapping[str, tuple[str, ...]]) -> dict
 
 def shape(tier: Tier, operators: tuple[str, ...]) -> TierShape:
     """Return the shape of one tier; DeclarationError if a stream's columns cannot be parsed."""
-    sink, state = tier.sink, tier.state
+    state, sinks = tier.state, tuple(_sink(sink) for sink in tier.sinks)
     return TierShape(
         inputs=tuple(_stream(stream) for stream in tier.inputs),
         outputs=tuple(_stream(stream) for stream in tier.outputs),
-        sink=None
-        if sink is None
-        else SinkShape(
-            kind=type(sink).__name__,
-            name=sink.name,
-            columns={name: kind.lower() for name, kind in sink.columns.items()},
-            key=sink.key if isinstance(sink, Totals | Latest) else (),
-        ),
+        sink=sinks[0] if sinks else None,
+        more_sinks=sinks[1:],
         state=None
         if state is None
         else StateShape(lateness=state.lateness, time=state.time, operators=operators),
+    )
+
+
+def _sink(sink: Sink) -> SinkShape:
+    return SinkShape(
+        kind=type(sink).__name__,
+        name=sink.name,
+        columns={name: kind.lower() for name, kind in sink.columns.items()},
+        key=sink.key if isinstance(sink, Totals | Latest) else (),
     )
 
 

@@ -272,7 +272,7 @@ def _publish(
     new = topics.create(kafka, pipeline, settings.partitions, settings.durability)
     notes = (topics.stamp(kafka, pipeline), grants.grant(kafka, pipeline))
     shapes_before = (shape for release in releases.all_stored(where.home) for shape in release.tiers.values())
-    earlier = {shape.sink.name: shape.sink.kind for shape in shapes_before if shape.sink is not None}
+    earlier = {sink.name: sink.kind for shape in shapes_before for sink in shape.sinks}
     made = tables.create(where.postgres_as(OWNER), pipeline, earlier)
     release, is_new = releases.store(
         where.home,

@@ -122,7 +122,7 @@ def missing(postgres: str, pipeline: Pipeline) -> list[str]:
 
 
 def _sinks(pipeline: Pipeline) -> list[Sink]:
-    return [tier.sink for tier in pipeline.tiers if tier.sink is not None]
+    return [sink for tier in pipeline.tiers for sink in tier.sinks]
 
 
 def grant(cursor: psycopg.Cursor[Any], sinks: Mapping[str, str], jobs: Iterable[str]) -> None:

@@ -5,7 +5,7 @@ Transforms pass the column `lineage` on and need not know its content (decision 
 
 import operator
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from functools import reduce
 from typing import TYPE_CHECKING
 
@@ -15,6 +15,7 @@ from sluice.api import grouping
 from sluice.api.declarations import DeclarationError, Stream, Tier
 from sluice.api.lineage_header import HEADER, WORDS
 from sluice.api.origins import AGAIN, REPLAY
+from sluice.api.sink import Sink
 from sluice.records import formats
 
 if TYPE_CHECKING:
@@ -180,10 +181,7 @@ def _unfit(result: "DataFrame", tier: Tier) -> "Column":
 
     The reason is the transform's own, or a value that would make PostgreSQL refuse the whole batch.
     """
-    assert tier.sink is not None  # noqa: S101 — only tiers with a sink collect rows
-    keys = tier.sink.keys
     nul = F.char(F.lit(0))
-    length = F.octet_length(F.concat_ws("", *(F.col(name).cast("string") for name in keys)))
     kinds = result.select(*business(result, tier)).dtypes
     texts = [name for name, kind in kinds if kind.startswith("string")]
     times = [name for name, kind in kinds if kind == "date" or kind.startswith("timestamp")]
@@ -202,22 +200,20 @@ def _unfit(result: "DataFrame", tier: Tier) -> "Column":
             F.when(~F.year(name).between(1, 9999), F.lit(f"{name} is before the year 1 or after 9999"))
             for name in times
         ),
-        *(
-            F.when(F.col(name).isNull(), F.lit(f"{name} is null, but is part of the key of {tier.sink.name}"))
-            for name in keys
-        ),
-        *(
-            [
-                F.when(
-                    length > KEY_BYTES,
-                    F.lit(f"{', '.join(keys)}: the key is too long; the limit is {KEY_BYTES} bytes"),
-                )
-            ]
-            if keys
-            else []
-        ),
+        *(reason for sink in tier.sinks if sink.keys for reason in _unfit_key(sink)),
     ]
     return F.coalesce(*reasons) if reasons else F.lit(None).cast("string")
+
+
+def _unfit_key(sink: Sink) -> "Iterator[Column]":
+    """Return why the key of a row cannot be written into a table, or null."""
+    for name in sink.keys:
+        yield F.when(F.col(name).isNull(), F.lit(f"{name} is null, but is part of the key of {sink.name}"))
+    length = F.octet_length(F.concat_ws("", *(F.col(name).cast("string") for name in sink.keys)))
+    yield F.when(
+        length > KEY_BYTES,
+        F.lit(f"{', '.join(sink.keys)}: the key is too long; the limit is {KEY_BYTES} bytes"),
+    )
 
 
 def collected(result: "DataFrame", tier: Tier, whole: Collection[str] = ()) -> "DataFrame":

@@ -37,10 +37,10 @@ def refuse(pipeline: Pipeline, tier: Tier, *, quarantine: bool) -> None:
             f"{subject} delivers at most once, and never sends again what may have been sent; "
             "`sluice audit` shows what may be lost"
         )
-    elif tier.sink is not None and not isinstance(tier.sink, Once) and not quarantine:
+    elif (by_marks := [sink.name for sink in tier.sinks if not isinstance(sink, Once)]) and not quarantine:
         message = (
             f"{subject} recognises replays by marks and would drop all these records; "
-            f"repair {tier.sink.name} by hand (`sluice audit` names the missing records); "
+            f"repair {' and '.join(by_marks)} by hand (`sluice audit` names the missing records); "
             f"to reprocess quarantined records: `sluice replay {tier.name} --quarantine`"
         )
     else:

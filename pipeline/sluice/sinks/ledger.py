@@ -123,6 +123,8 @@ STATEMENTS: tuple[sql.SQL | sql.Composed, ...] = (
     ),
     # before: the audit did not compare files
     sql.SQL("ALTER TABLE archived ADD COLUMN IF NOT EXISTS rows bigint NOT NULL DEFAULT 0"),
+    # before: each tier had one sink
+    sql.SQL("ALTER TABLE ledger ADD COLUMN IF NOT EXISTS others jsonb"),
 )
 """The platform's own tables. `sluice.commands.publish` creates them."""
 
@@ -172,9 +174,10 @@ class Counts(NamedTuple):
     written: int
     """Rows that the sink got: the rows out, or for a tier with state the changed rows."""
     refused: int = 0
-    """For a tier with state: rows that its table refuses and keeps in `<name>_refused`.
+    """Rows in tables `<name>_refused` for which the ledger has no column.
 
-    These rows are no records, so the ledger has no column for them.
+    Those of a tier with state are no records. Those of a sink after the first are records that the
+    first one has taken.
     """
 
 
@@ -199,6 +202,10 @@ class Ledger(Connected):
 
     def __post_init__(self) -> None:
         self._intents = Intents(self.postgres, self.tier)
+        self._inside = [sink for sink in self.sink.members if sink.transactional]
+        outside = [sink for sink in self.sink.members if not sink.transactional]
+        # A service comes last: while another sink is away, a retry sends it nothing again.
+        self._outside = sorted(outside, key=lambda sink: not sink.exactly_once)
 
     def write(  # noqa: PLR0913 — the parts of a batch
         self,
@@ -236,18 +243,28 @@ class Ledger(Connected):
                         self._marks = self._read_marks(cursor)
                     known = self._marks | self._read_quarantine_marks(cursor, rows)
                     marks = dict(known)
-                    if not self.sink.transactional:
-                        put_quarantined()  # before the sink sends rows, which cannot be undone
-                    written = self._write_rows(cursor, batch, rows, before + 1, marks, quarantined)
-                    if self.sink.transactional:
-                        put_quarantined()  # PostgreSQL may refuse the write, and a retry would repeat it
+
+                    def write(sink: Sink, own: Marks) -> Written:
+                        return self._write_rows(cursor, sink, batch, rows, before + 1, own, quarantined)
+
+                    written = _written(self._inside, known, marks, write)
+                    # Not earlier: PostgreSQL may refuse the rows, and a retry would repeat this.
+                    # Not later: what is sent outside cannot be undone.
+                    put_quarantined()
+                    written |= _written(self._outside, known, marks, write)
                     self._raise_marks(cursor, _changed_marks(known, marks))
+                    first = written.pop(self.sink.name)
                     counts = (
-                        _counts(batch.records, len(rows), written, quarantined)
+                        _counts(batch.records, len(rows), first, quarantined)
                         if absorbed is None
-                        else _counts_with_state(batch, absorbed, written)
+                        else _counts_with_state(batch, absorbed, first)
                     )
-                    self._record(cursor, before + 1, batch, counts, with_epochs=bool(batch.epochs))
+                    counts = counts._replace(
+                        refused=counts.refused + sum(other.refused for other in written.values())
+                    )
+                    self._record(
+                        cursor, before + 1, batch, counts, with_epochs=bool(batch.epochs), others=written
+                    )
                     if (
                         last is None
                         or batch.streams.items() - last.streams.items()
@@ -257,7 +274,7 @@ class Ledger(Connected):
         except LedgerMovedError:
             raise
         except psycopg.errors.LockNotAvailable:
-            seconds = FROZEN_SECONDS if self.sink.transactional else FROZEN_IN_CALL_SECONDS
+            seconds = FROZEN_IN_CALL_SECONDS if self._outside else FROZEN_SECONDS
             end_frozen(connection, right, self.tier, seconds)
             self.close()
             raise
@@ -293,9 +310,13 @@ class Ledger(Connected):
                 last = self._last(cursor) or LastBatch(-1, {}, 0.0, 0.0)
                 known = self._read_marks(cursor) | self._read_quarantine_marks(cursor, rows)
                 marks = dict(known)
-                written = self.sink.write(cursor, rows, last.number + 1, marks, self.halt)
+
+                def write(sink: Sink, own: Marks) -> Written:
+                    return sink.write(cursor, rows, last.number + 1, own, self.halt)
+
+                written = _written([*self._inside, *self._outside], known, marks, write)
                 self._raise_marks(cursor, _changed_marks(known, marks))
-                counts = _counts(records, len(rows), written, quarantined)
+                counts = _counts(records, len(rows), written.pop(self.sink.name), quarantined)
                 self._record(
                     cursor,
                     last.number + 1,
@@ -303,6 +324,7 @@ class Ledger(Connected):
                     counts,
                     with_epochs=bool(last.epochs),
                     replay=number,
+                    others=written,
                 )
                 save(cursor, counts)
         except BaseException:
@@ -312,7 +334,7 @@ class Ledger(Connected):
 
     def refused(self, rows: Rows) -> dict[int, str]:
         """Return the rows that PostgreSQL refuses, with its reason for each. Nothing is written."""
-        if not self.sink.transactional:
+        if not self._inside:
             return {}
         connection = self.open()
         with connection.transaction(force_rollback=True), connection.cursor() as cursor:
@@ -320,9 +342,14 @@ class Ledger(Connected):
             marks = self._read_marks(cursor) | self._read_quarantine_marks(cursor, rows)
 
             def write(numbers: Sequence[int]) -> None:
-                raised = dict(marks)
+                raised, part = dict(marks), rows.only(numbers)
                 with connection.transaction():
-                    self.sink.write(cursor, rows.only(numbers), last.number + 1, raised, self.halt)
+                    _written(
+                        self._inside,
+                        marks,
+                        raised,
+                        lambda sink, own: sink.write(cursor, part, last.number + 1, own, self.halt),
+                    )
                 marks.update(raised)
 
             return find_refused(range(len(rows)), write)
@@ -404,18 +431,19 @@ class Ledger(Connected):
     def _write_rows(  # noqa: PLR0913, PLR0917 — the parts of a batch
         self,
         cursor: psycopg.Cursor[Any],
+        sink: Sink,
         batch: Batch,
         rows: Rows,
         number: int,
         marks: Marks,
         quarantined: int,
     ) -> Written:
-        """Have the sink write the rows.
+        """Have a sink write the rows.
 
         For at-most-once, store the intent before anything is sent.
         """
         if not self.at_most_once:
-            return self.sink.write(cursor, rows, number, marks, self.halt)
+            return sink.write(cursor, rows, number, marks, self.halt)
         raised = dict(marks)
         unknown = Written(0, lost=len(first_seen(raised, rows.paths, rows.origins)))
         counts = _counts(batch.records, len(rows), unknown, quarantined)
@@ -424,7 +452,7 @@ class Ledger(Connected):
             Intent(self.incarnation, batch.begins, batch.ends, counts, changed, batch.streams, batch.epochs)
         )
         try:
-            written = self.sink.write_at_most_once(cursor, rows, number, marks, self.halt)
+            written = sink.write_at_most_once(cursor, rows, number, marks, self.halt)
         except SinkAwayError:
             self._intents.withdraw()
             raise
@@ -511,11 +539,12 @@ class Ledger(Connected):
         *,
         with_epochs: bool,
         replay: int | None = None,
+        others: Mapping[str, Written] | None = None,
     ) -> None:
         cursor.execute(
             "INSERT INTO ledger (tier, incarnation, batch, begins, ends, rows_in, rows_out, filtered,"
-            " quarantined, replays, late, lost, written, replay, with_epochs)"
-            " VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)",
+            " quarantined, replays, late, lost, written, replay, with_epochs, others)"
+            " VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)",
             (
                 self.tier,
                 self.incarnation,
@@ -525,6 +554,7 @@ class Ledger(Connected):
                 *counts[:-1],
                 replay,
                 with_epochs,
+                json.dumps({name: written.new for name, written in others.items()}) if others else None,
             ),
         )
 
@@ -560,6 +590,23 @@ def _counts_with_state(batch: Batch, absorbed: Absorbed, written: Written) -> Co
         written.new,
         written.refused,
     )
+
+
+def _written(
+    sinks: Sequence[Sink], known: Marks, marks: Marks, write: Callable[[Sink, Marks], Written]
+) -> dict[str, Written]:
+    """Have sinks write one after the other; return their results by name.
+
+    Each one gets the known marks, because what one has taken is still new for the others. The
+    raised ones go into `marks`.
+    """
+    results = {}
+    for sink in sinks:
+        own = dict(known)
+        results[sink.name] = write(sink, own)
+        for path, mark in _changed_marks(known, own).items():
+            marks[path] = max(mark, marks.get(path, mark))
+    return results
 
 
 def _changed_marks(known: Marks, marks: Marks) -> Marks:

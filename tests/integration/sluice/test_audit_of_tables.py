@@ -16,11 +16,15 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from hits.counts import CAMPAIGN_COUNTS
 from hits.outbound import DELIVERED
 from sluice.api import declarations
+from sluice.api.declarations import Tier
+from sluice.api.sink import Rows, Sink
 from sluice.audit.__main__ import Auditor
 from sluice.kafka.reader import Streams
 from sluice.sinks.batches import Batch
 from sluice.sinks.ledger import Counts, Ledger
+from sluice.sinks.several import Sinks
 from sluice.sinks.table import Once, Totals
+from sluice_ops.model.tier import Kind
 from sluice_ops.queries.figures import read_figures
 from sluice_ops.queries.in_flight import measure
 from sluice_ops.queries.verdicts import verdict
@@ -131,7 +135,7 @@ def test_a_replay_is_audited_by_its_batches_and_moves_no_position(
             with closing(Ledger(lab.endpoints.postgres, "outbound", 1, lossy)) as replay:
                 replay.replay(2, rows([60_300, 60_301]), number=8, quarantined=0, save=lambda *_: None)
             (missing,) = auditor.check()
-            assert "batch 3 of outbound wrote 2 rows, and 1 are in the table" in missing.sentence
+            assert "batch 3 of outbound wrote 2 rows, and 1 are in delivered" in missing.sentence
 
 
 def verdict_of(lab: Lab, tier: str, monkeypatch: pytest.MonkeyPatch) -> str:
@@ -198,6 +202,44 @@ def test_totals_that_grow_by_other_than_their_rows_are_reported(
         assert missing.sentence.startswith(
             "no batch of counts wrote rows, and views + clicks + buys of campaign_counts grew by 3: rows were"
         )
+
+
+def test_a_sink_added_later_is_audited_from_its_first_batch_on(lab: Lab) -> None:
+    number = {"n": "bigint"}
+    kept, copied = Once("grown", number), Once("grown_copy", number)
+    added = Totals("grown_sums", {"who": "text", "hits": "bigint"}, key=("who",), counted=("hits",))
+    with psycopg.connect(lab.endpoints.postgres) as connection:
+        for sink in (kept, copied, added):
+            for statement in sink.statements():
+                connection.execute(statement)
+    tier = Tier(
+        "grown",
+        Kind.OUTBOUND,
+        (declarations.Stream("raw"),),
+        lambda raw: raw,
+        sink=Sinks(kept, added, copied),
+    )
+    auditor = started_audit(lab, tier)
+
+    def write(first: int, sink: Sink) -> list[str]:
+        numbers = range(first, first + 10)
+        columns = {"n": numbers, "who": ["all"] * 10, "hits": [1] * 10}
+        with closing(Ledger(lab.endpoints.postgres, "grown", 1, sink)) as ledger:
+            ledger.write(
+                Batch({"raw/0": first}, {"raw/0": first + 10}),
+                Rows(columns, [f"0:{n}" for n in numbers], ["0"] * 10),
+                epoch=1,
+            )
+        return [missing.sentence for missing in auditor.check()]
+
+    assert write(0, kept) == [], "the new code is published, and the tier runs the old code"
+    assert write(10, Sinks(kept, added, copied)) == []
+    lossy = Lossy("grown_copy", number, drops=frozenset({"0:25"}))
+    (sentence,) = write(20, Sinks(kept, added, lossy))
+    assert "1 records that grown read in batches 2 to 2 are not in grown_copy" in sentence
+    lab.query("UPDATE grown_sums SET hits = hits + 4 RETURNING hits")
+    assert ["hits of grown_sums grew by 4" in missing.sentence for missing in auditor.check()] == [True]
+    auditor.close()
 
 
 def test_totals_are_compared_as_of_one_commit_while_they_are_written(lab: Lab) -> None:

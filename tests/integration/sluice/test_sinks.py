@@ -421,7 +421,8 @@ def test_publishing_blocks_other_sessions_only_shortly(lab: Lab, monkeypatch: py
 
 
 SUMS = (
-    "select sum(rows_in), sum(rows_out), sum(filtered), sum(replays), sum(written), max(batch), max(at) "
+    "select sum(rows_in), sum(rows_out), sum(filtered), sum(replays), sum(written), max(batch), max(at), "
+    "sum((others->>'told')::int), sum((others->>'kept')::int) "
     "from ledger where tier = 'old'"
 )
 CHAIN = """
@@ -440,9 +441,11 @@ def test_a_day_of_the_ledger_becomes_one_row_with_the_same_sums(
     with closing(connect(lab.endpoints.postgres)) as connection:
         connection.execute(
             "insert into ledger (tier, incarnation, batch, begins, ends, rows_in, rows_out, filtered, "
-            "quarantined, replays, at, written) select 'old', 1 + n / 400, n, jsonb_build_object('in/0', n "
+            "quarantined, replays, at, written, others) "
+            "select 'old', 1 + n / 400, n, jsonb_build_object('in/0', n "
             "* 10), jsonb_build_object('in/0', n * 10 + 10), 10, 7, 2, 0, 1, now() - interval '45 days' + "
-            "n * interval '1 hour', 7 from generate_series(0, 1079) as n"
+            "n * interval '1 hour', 7, case when n > 99 then jsonb_build_object('told', 6, 'kept', n) end "
+            "from generate_series(0, 1079) as n"
         )
         connection.execute("update ledger set replay = 1, begins = ends where tier = 'old' and batch = 30")
         connection.execute(

@@ -103,12 +103,12 @@ def test_remaining_records_are_audited_and_the_rest_is_declared_unread(
     expired: Expired, expired_count: int
 ) -> None:
     table_audit, first = audit(expired), expired.oldest - expired_count
-    (missing,) = table_audit._compare_with_table(
+    (missing,) = table_audit._compare_with_tables(
         [Entry(1, {PLACE: first}, {PLACE: COUNT}, COUNT - first, COUNT - first, 0, 0, 0.0)]
     )
     assert (missing.records, missing.place) == (1, "out/0:250")
     assert table_audit._page.lines[PLACE].unseen == expired_count
-    assert table_audit._compare_with_table([Entry(2, {PLACE: 0}, {PLACE: 20}, 20, 20, 0, 0, 0.0)]) == [], (
+    assert table_audit._compare_with_tables([Entry(2, {PLACE: 0}, {PLACE: 20}, 20, 20, 0, 0, 0.0)]) == [], (
         "expired records are unread, and not lost"
     )
     assert table_audit._page.lines[PLACE].unseen == expired_count + 20

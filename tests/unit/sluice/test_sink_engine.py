@@ -353,7 +353,7 @@ def test_a_slow_archive_does_not_hold_the_driver_and_its_error_ends_it() -> None
         message = "no right to read the table"
         raise PermissionError(message)
 
-    engine._archive = cast("Any", SimpleNamespace(due=lambda: True, write=write, close=lambda: None))
+    engine._archives = [cast("Any", SimpleNamespace(due=lambda: True, write=write, close=lambda: None))]
     engine._query = cast("Any", SimpleNamespace(isActive=True))
     engine.tick()
     engine.tick()

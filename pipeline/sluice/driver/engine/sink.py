@@ -78,9 +78,9 @@ class RecordJob:
         """
         tier = self._config.tier
         outside = tier.inputs[0].columns is None
+        sinks = ", ".join(sink.name for sink in self._sink.members)
         names = (
-            f" (and empty {self._sink.name} and the tier's rows in marks: "
-            "new records have the names of old ones)"
+            f" (and empty {sinks} and the tier's rows in marks: new records have the names of old ones)"
             if outside
             else ""
         )
@@ -156,14 +156,14 @@ class SinkEngine(BatchEngine):
         writer = BatchWriter(config, control, sink)
         self._records = RecordJob(config, control, sink, writer)
         super().__init__(config, writer, self._records)
-        self._archive = (
-            Archive(config.postgres, config.home, config.tier.name, sink, config.s3)
-            if has_archive(sink)
-            else None
-        )
+        self._archives = [
+            Archive(config.postgres, config.home, config.tier.name, member, config.s3)
+            for member in sink.members
+            if has_archive(member)
+        ]
         self._rounds = ThreadPoolExecutor(1, "archive")
-        """Writes the archive, so that a slow disk or bucket does not hold the driver up."""
-        self._round: Future[int] | None = None
+        """Writes the archives, so that a slow disk or bucket does not hold the driver up."""
+        self._round: Future[None] | None = None
         """The last round that `tick` began."""
 
     def plan(self) -> None:
@@ -172,22 +172,28 @@ class SinkEngine(BatchEngine):
 
     def tick(self) -> None:
         """Begin to archive old rows when they are due."""
-        if self._archive is None or self._query is None or not self._archive.due():
+        due = [archive for archive in self._archives if archive.due()]
+        if self._query is None or not due:
             return
         if self._round is None or self._round.done():
             if self._round is not None:
                 self._round.result()  # raises an error that no later round would heal
-            self._round = self._rounds.submit(self._archive.write)
+            self._round = self._rounds.submit(_write, due)
 
     def idle_work(self) -> None:
         """Archive the newest rows."""
-        if self._archive is not None:
-            self._rounds.submit(self._archive.write).result()
+        if self._archives:
+            self._rounds.submit(_write, self._archives).result()
 
     def close(self) -> None:
         """Archive the newest rows, and close connections."""
         self.idle_work()
         self._rounds.shutdown()
-        if self._archive is not None:
-            self._archive.close()
+        for archive in self._archives:
+            archive.close()
         super().close()
+
+
+def _write(archives: Sequence[Archive]) -> None:
+    for archive in archives:
+        archive.write()

@@ -76,7 +76,7 @@ def test_a_published_tier_without_a_request_is_started() -> None:
 
 @pytest.mark.parametrize(
     ("running", "sink", "tiers"),
-    [(True, "Totals", ["out"]), (True, "Post", []), (False, "Once", [])],
+    [(True, "Totals", ["out"]), (True, "Post", []), (True, "Post Once", ["out"]), (False, "Once", [])],
 )
 def test_a_start_waits_for_a_record_only_if_an_outbound_tier_delivers(
     *, running: bool, sink: str, tiers: list[str]
@@ -89,7 +89,8 @@ def test_a_start_waits_for_a_record_only_if_an_outbound_tier_delivers(
         inputs=("in",),
         release="r1-0",
     )
-    shape = TierShape(inputs=(), sink=SinkShape(kind=sink, name="delivered", columns={}))
+    first, *more = (SinkShape(kind=kind, name=kind.lower(), columns={}) for kind in sink.split())
+    shape = TierShape(inputs=(), sink=first, more_sinks=tuple(more))
     release = Release(name="r1-0", module="shop", digest="0", published_at=0, tiers={TierName("out"): shape})
     nodes = tier("out", running=running) | {paths.tier("out"): spec, paths.release("r1-0"): release}
     assert delivering_tiers(tree(out=nodes)) == tiers

@@ -16,7 +16,11 @@ TABLE = SinkShape(kind="Latest", name="sums", columns={"who": "text", "hits": "b
 STATE = StateShape(lateness=60, time="at", operators=("Aggregate of who, window 10 s",))
 ENTRY = TierShape(inputs=(RAW,), outputs=(HITS,))
 SUMS = TierShape(inputs=(HITS,), sink=TABLE, state=STATE)
-OTHERS = {"entry": ENTRY, "sums": SUMS}
+KEPT, OUT = (
+    SinkShape(kind=kind, name=name, columns={}) for kind, name in (("Once", "kept"), ("KafkaTopic", "out"))
+)
+SEVERAL = TierShape(inputs=(HITS,), sink=KEPT, more_sinks=(OUT,))
+OTHERS = {"entry": ENTRY, "sums": SUMS, "several": SEVERAL}
 
 
 def hits_with(**more):
@@ -110,6 +114,21 @@ def refusal(tier, after):
                 f"declare {TABLE.columns['hits']}, or a new column of another name"
             ),
         ),
+        (
+            "several",
+            SEVERAL.model_copy(update={"more_sinks": ()}),
+            "the new code does not write KafkaTopic out, so its output would end; keep this sink",
+        ),
+        (
+            "several",
+            SEVERAL.model_copy(update={"more_sinks": (OUT.model_copy(update={"kind": "Post"}),)}),
+            "the new code writes into Post out, and the old code into KafkaTopic out",
+        ),
+        (
+            "several",
+            SEVERAL.model_copy(update={"sink": OUT, "more_sinks": (KEPT,)}),
+            "kept is no longer the first sink, whose rows the ledger counts; name it first",
+        ),
         ("sums", sums_with(state=None), "the new code holds no state in Spark, and the old code held some"),
         (
             "sums",
@@ -150,6 +169,7 @@ def test_code_that_breaks_other_tiers_or_its_state_is_refused_by_name(tier, afte
         ("sums", sums_with(inputs=(HITS, RAW))),
         ("sums", sums_with(inputs=(hits_with(columns={"at": "bigint"}),))),
         ("sums", sums_with(sink=TABLE.model_copy(update={"columns": {**TABLE.columns, "more": "text"}}))),
+        ("several", SEVERAL.model_copy(update={"more_sinks": (TABLE, OUT)})),
     ],
 )
 def test_additions_and_unread_columns_are_allowed(tier, after):
