@@ -2,6 +2,7 @@
 operators only.
 """
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from py4j.protocol import Py4JJavaError
@@ -14,9 +15,10 @@ from sluice.api.grouping import All, Direct
 from sluice.checks import refusals
 from sluice.failures import error_text
 from sluice.records.formats import check_written
-from sluice.records.lineage import INDEX, business, check_columns, incoming, returned
+from sluice.records.lineage import COLUMN, INDEX, business, check_columns, incoming, returned
 from sluice.records.routing import with_records
 from sluice.records.state_inputs import (
+    NAME,
     UNMATCHED,
     joins,
     output_mode,
@@ -53,6 +55,11 @@ STATEFUL = frozenset(
 Two of them keep nothing: `Expand` puts a record into each of its overlapping windows, and
 `UpdateEventTimeWatermarkColumn` is the `eventTimeColumnName` of transformWithState.
 """
+WATERMARK = "EventTimeWatermark"
+WITHIN = "DeduplicateWithinWatermark"
+SUBQUERIES = {"InSubquery": "IN with a subquery", "Exists": "EXISTS"}
+INPUT = "sluice-input"
+"""The option of an empty stream that has the name of the tier's input."""
 PYTHON = ("PythonUDF", "PythonUDAF", "PythonUDTF", "PythonFuncExpression")
 
 KAFKA = (
@@ -70,11 +77,18 @@ def check_tier(session: "SparkSession", tier: Tier) -> bool:
     """
     running = {query.id for query in session.streams.active}
     try:
-        return _check_transform(session, tier)
+        one_for_one = _check_transform(session, tier)
     finally:
-        for query in session.streams.active:
-            if query.id not in running:  # the transform began it
-                query.stop()
+        own = [query for query in session.streams.active if query.id not in running]
+        for query in own:
+            query.stop()
+    if own:
+        raise _refusal(tier, refusals.OWN_QUERY)
+    return one_for_one
+
+
+def _refusal(tier: Tier, reason: str) -> DeclarationError:
+    return DeclarationError(f'tier "{tier.name}": {reason}')
 
 
 def _check_transform(session: "SparkSession", tier: Tier) -> bool:
@@ -85,13 +99,18 @@ def _check_transform(session: "SparkSession", tier: Tier) -> bool:
         if tier.outputs:
             check_written(rows, tier)
             rows = with_records(rows, tier, {stream.name: 1 for stream in tier.outputs})
-        _check_state(rows, tier)
+        _check_joins(rows, tier)
+        _check_streaming(rows, tier, output_mode(rows))
         return False
     # a tier with a sink reads its records batch by batch; for other tiers they are a stream
     records = session.createDataFrame([], KAFKA) if tier.sink is not None else _streams(session, tier)[0]
-    result = returned(tier, incoming(records, tier))
+    read = incoming(records, tier)
+    result = returned(tier, read)
     one_for_one = check(result, tier)
+    if tier.sink is None:
+        _check_streaming(result, tier, "append")
     check_columns(result, tier)
+    _check_lineage(result, read, tier)
     _check_names(result, tier)
     _check_columns(result, tier)
     check_written(result, tier)
@@ -125,47 +144,54 @@ def state_plan(session: "SparkSession", tier: Tier) -> "DataFrame":
 def _streams(session: "SparkSession", tier: Tier) -> "list[DataFrame]":
     """Return an empty stream of Kafka's records for each input of a tier."""
     fields = session.createDataFrame([], KAFKA).schema
-    ticks = session.readStream.format("rate").load()
-    empty = ticks.select(*(F.lit(None).cast(field.dataType).alias(field.name) for field in fields))
-    return [empty for _ in tier.inputs]
+    columns = [F.lit(None).cast(field.dataType).alias(field.name) for field in fields]
+    return [
+        session.readStream.format("rate").option(INPUT, stream.name).load().select(*columns)
+        for stream in tier.inputs
+    ]
+
+
+def _analyzed(result: "DataFrame") -> Any:
+    return result._jdf.queryExecution().analyzed()  # noqa: SLF001 — the analysed plan has no public API
 
 
 def _check_operators_with_state(result: "DataFrame", tier: Tier) -> None:
-    """Refuse an operator that a tier with state cannot use."""
-    for node in _nodes(result._jdf.queryExecution().analyzed()):  # noqa: SLF001 — the analysed plan has no public API
-        name = node.getClass().getSimpleName()
-        if name not in RECORD_BY_RECORD | STATEFUL:
-            message = f'tier "{tier.name}": {refusals.with_state(name)}'
-            raise DeclarationError(message)
+    """Refuse an operator that a tier with state cannot use on its records."""
+    for node in nodes_of_transform(_analyzed(result)):
+        name = _operator(node)
+        if not node.isStreaming():
+            continue  # a table that the transform loads
+        if node.children().isEmpty():
+            raise _refusal(tier, refusals.OWN_STREAM)
+        if name not in RECORD_BY_RECORD | STATEFUL or name == WATERMARK:
+            raise _refusal(tier, refusals.with_state(name))
 
 
-def _check_state(result: "DataFrame", tier: Tier) -> None:
-    """Refuse a transform whose state Spark cannot keep."""
-    plan = result._jdf.queryExecution().analyzed()  # noqa: SLF001 — as above
-    _check_joins(result, tier)
-    mode = output_mode(result)
+def _check_streaming(result: "DataFrame", tier: Tier, mode: str) -> None:
+    """Refuse a plan that Spark cannot run on a stream, in an output mode."""
     jvm = result.sparkSession._jvm  # noqa: SLF001 — Spark's check has no public API
     assert jvm is not None  # noqa: S101 — the session runs
     modes = jvm.org.apache.spark.sql.streaming.OutputMode
     try:
         jvm.org.apache.spark.sql.catalyst.analysis.UnsupportedOperationChecker.checkForStreaming(
-            plan, modes.Append() if mode == "append" else modes.Update()
+            _analyzed(result), modes.Append() if mode == "append" else modes.Update()
         )
     except (Py4JJavaError, AnalysisException) as error:
-        message = f'tier "{tier.name}": {refusals.of_spark(error_text(error))}'
-        raise DeclarationError(message) from error
+        raise _refusal(tier, refusals.of_spark(error_text(error))) from error
 
 
 def _check_joins(result: "DataFrame", tier: Tier) -> None:
     """Refuse a join of streams that leaves records out without counting them."""
-    for join in joins(result._jdf.queryExecution().analyzed()):  # noqa: SLF001 — as above
+    plan = _analyzed(result)
+    for join in joins(plan):
+        left, right = (_inputs(side) for side in _sequence(join.children()))
+        if twice := left & right:
+            raise _refusal(tier, refusals.self_join(min(twice)))
         kind = join.joinType().sql()
         if kind != "FULL OUTER":
-            message = (
-                f'tier "{tier.name}": the transform joins streams ({kind}), so records without a partner '
-                "would not be counted; use `joined` (from sluice import joined)"
-            )
-            raise DeclarationError(message)
+            raise _refusal(tier, refusals.stream_join(kind))
+        if _marks_unmatched(result) and any(_follows_join(node) for node in nodes_of_transform(plan)):
+            raise _refusal(tier, refusals.STEP_AFTER_JOIN)
         if _marks_unmatched(result) and UNMATCHED not in result.columns:
             message = (
                 f'tier "{tier.name}": the transform dropped the column "{UNMATCHED}" of the join; '
@@ -181,12 +207,16 @@ def _check_joins(result: "DataFrame", tier: Tier) -> None:
 
 
 def _marks_unmatched(result: "DataFrame") -> bool:
-    plan = result._jdf.queryExecution().analyzed()  # noqa: SLF001 — as above
     return any(
         f" AS {UNMATCHED}#" in expression.toString()
-        for node in _nodes(plan)
+        for node in _nodes(_analyzed(result))
         for expression in _sequence(node.expressions())
     )
+
+
+def _follows_join(node: Any) -> bool:
+    """Tell whether an operator keeps state of rows that a join of streams returns."""
+    return _operator(node) in STATEFUL - {"Expand"} and bool(joins(node))
 
 
 def check(result: "DataFrame", tier: Tier) -> bool:
@@ -195,41 +225,93 @@ def check(result: "DataFrame", tier: Tier) -> bool:
     Return whether the transform makes exactly one record of each record.
     """
     one_for_one = not any(isinstance(stream.grouping, All) for stream in tier.outputs)
-    nodes = _nodes(result._jdf.queryExecution().analyzed())  # noqa: SLF001 — as above
-    if sum(_is_input(node) for node in nodes) > 1:
-        message = (
-            f'tier "{tier.name}": the transform reads its records twice (a union or a self-join), '
-            "so some records would come out after later ones and be dropped as replays; "
-            f'to make several records of one, use posexplode and a column "{INDEX}"'
-        )
-        raise DeclarationError(message)
+    plan = _analyzed(result)
+    nodes = _nodes_of_records(plan)
     for node in nodes:
-        name = node.getClass().getSimpleName()
+        name = _operator(node)
         one_for_one = one_for_one and name in ONE_FOR_ONE
         if name not in RECORD_BY_RECORD:
-            message = f'tier "{tier.name}": {refusals.without_state(name, tier.mode)}'
-            raise DeclarationError(message)
-        if not tier.filters and _leaves_out(node, name):
-            message = (
-                f'tier "{tier.name}": the transform leaves records out ({name}); '
-                "set filters=True, or the audit reports these records as lost; "
-                'or keep the records with a "reason", which sends them to quarantine'
-            )
-            raise DeclarationError(message)
-        if name == "Join" and not any(_is_broadcast(below) for below in _nodes(node)):
-            message = (
-                f'tier "{tier.name}": the transform joins a table without F.broadcast, so Spark may sort '
-                "the records by the table's key; records that come out after later ones would be dropped "
-                "as replays; write F.broadcast(table)"
-            )
-            raise DeclarationError(message)
-        if tier.mode is not Mode.REALTIME:
-            continue
-        for expression in _sequence(node.expressions()):
-            if _is_python(expression):
-                message = f'tier "{tier.name}": {refusals.python_in_realtime()}'
-                raise DeclarationError(message)
+            raise _refusal(tier, refusals.without_state(_kind_of_aggregation(node) or name, tier.mode))
+    _check_reads(nodes, tier)
+    for node in nodes:
+        _check_subqueries(node, tier)
+        if _operator(node) == "Filter" and not tier.filters:
+            raise _refusal(tier, refusals.leaves_out(refusals.FILTER))
+        if _operator(node) == "Join":
+            _check_join_with_table(node, tier)
+    if tier.mode is Mode.REALTIME:
+        _check_realtime(_nodes(plan), tier)
     return one_for_one
+
+
+def _check_reads(nodes: list[Any], tier: Tier) -> None:
+    """Refuse a stream of the transform's own, and an operator that reads the records twice."""
+    if any(node.children().isEmpty() and not _is_input(node) for node in nodes):
+        raise _refusal(tier, refusals.OWN_STREAM)
+    for node in nodes:
+        if _operator(node) not in {"Join", "Union"}:
+            continue
+        children = [_has_records(child) for child in _sequence(node.children())]
+        if sum(children) > 1:
+            written = "a self-join" if _operator(node) == "Join" else "a union"
+            raise _refusal(tier, refusals.reads_twice(written))
+        if _operator(node) == "Union" and not all(children):
+            raise _refusal(tier, refusals.union_with_table())
+
+
+def _check_join_with_table(node: Any, tier: Tier) -> None:
+    """Refuse a join of records and a table that loses records, or their order, or keeps others."""
+    kind = node.joinType().sql()
+    side, other = ("LEFT", "RIGHT") if _has_records(node.left()) else ("RIGHT", "LEFT")
+    if kind in {"FULL OUTER", f"{other} OUTER"} or (side == "RIGHT" and kind in {"LEFT SEMI", "LEFT ANTI"}):
+        raise _refusal(tier, refusals.keeps_table(kind))
+    if kind != f"{side} OUTER" and not tier.filters:
+        raise _refusal(tier, refusals.leaves_out(refusals.join(kind)))
+    table = node.right() if side == "LEFT" else node.left()
+    if not any(_is_broadcast(below) for below in _nodes(table)):
+        message = (
+            "the transform joins a table without F.broadcast, so Spark may sort the records by the table's "
+            "key; records that come out after later ones would be dropped as replays; write "
+            "F.broadcast(table)"
+        )
+        raise _refusal(tier, message)
+
+
+def _check_subqueries(node: Any, tier: Tier) -> None:
+    """Refuse a subquery of which Spark makes a join; a value that no record chooses is none."""
+    if node.subqueries().isEmpty():
+        return
+    for expression in _expressions(node):
+        name = expression.getClass().getSimpleName()
+        if name in SUBQUERIES or (name == "ScalarSubquery" and not expression.outerAttrs().isEmpty()):
+            raise _refusal(tier, refusals.subquery(SUBQUERIES.get(name, "a subquery for each record")))
+
+
+def _check_realtime(nodes: list[Any], tier: Tier) -> None:
+    """Refuse what a realtime tier cannot use, in the tables that it joins, too."""
+    for node in nodes:
+        if _operator(node) not in RECORD_BY_RECORD:
+            raise _refusal(tier, refusals.on_table(_operator(node)))
+        if any(expression.getClass().getSimpleName() in PYTHON for expression in _expressions(node)):
+            raise _refusal(tier, refusals.python_in_realtime())
+
+
+def _check_lineage(result: "DataFrame", read: "DataFrame", tier: Tier) -> None:
+    """Refuse another column in place of the lineage, and two columns of one name."""
+    kinds = [frame.schema[COLUMN].dataType.simpleString() for frame in (result, read)]
+    if kinds[0] != kinds[1]:
+        message = (
+            f'the transform changed the column "{COLUMN}", by which Sluice finds records again; '
+            "return it unchanged, and give the new column another name"
+        )
+        raise _refusal(tier, message)
+    names = [name.lower() for name in result.columns]
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        message = (
+            f"the transform returns {', '.join(twice)} twice; rename one column, or after a join drop that "
+            f'of the table: .drop(table["{twice[0]}"])'
+        )
+        raise _refusal(tier, message)
 
 
 def _check_names(result: "DataFrame", tier: Tier) -> None:
@@ -239,8 +321,11 @@ def _check_names(result: "DataFrame", tier: Tier) -> None:
     """
     if len(tier.outputs) > 1:
         return  # each record may go to a different stream
-    plan = result._jdf.queryExecution().analyzed()  # noqa: SLF001 — as above
-    generators = [node.generator() for node in _nodes(plan) if node.getClass().getSimpleName() == "Generate"]
+    generators = [
+        node.generator()
+        for node in _nodes_of_records(_analyzed(result))
+        if node.getClass().getSimpleName() == "Generate"
+    ]
     # JsonTuple makes one row of each row
     several = [generator for generator in generators if generator.getClass().getSimpleName() != "JsonTuple"]
     if several and INDEX not in result.columns:
@@ -264,27 +349,75 @@ def _check_columns(result: "DataFrame", tier: Tier) -> None:
             raise DeclarationError(message)
 
 
-def _leaves_out(node: Any, name: str) -> bool:
-    return name == "Filter" or (
-        name == "Join" and node.joinType().toString() not in {"LeftOuter", "FullOuter"}
-    )
+def nodes_of_transform(plan: Any) -> Iterator[Any]:
+    """Yield the operators of the transform of a tier with state, from the result downwards."""
+    if _operator(plan) == WITHIN and NAME in plan.keys().toString():
+        return  # Sluice drops replays with this operator; Sluice added all operators below, too
+    yield plan
+    for child in _sequence(plan.children()):
+        yield from nodes_of_transform(child)
+
+
+def _operator(node: Any) -> str:
+    """Return the name of an operator. Spark plans a pivot as two aggregations."""
+    name = str(node.getClass().getSimpleName())
+    is_pivot = name == "Aggregate" and "pivotfirst(" in node.aggregateExpressions().toString()
+    return "Pivot" if is_pivot else name
+
+
+def _kind_of_aggregation(node: Any) -> str | None:
+    """Return the name of an aggregation that an author does not write as `groupBy`."""
+    if _operator(node) != "Aggregate":
+        return None
+    if node.groupingExpressions().isEmpty():
+        return "GlobalAggregate"
+    return "GroupingSets" if _operator(node.child()) == "Expand" else None
+
+
+def _nodes_of_records(plan: Any) -> list[Any]:
+    """Return the operators that records pass, from the result downwards; not those of tables."""
+    if plan.children().isEmpty():
+        return [plan] if plan.isStreaming() or _is_input(plan) else []
+    nodes = [node for child in _sequence(plan.children()) for node in _nodes_of_records(child)]
+    return [plan, *nodes] if nodes else []
+
+
+def _has_records(plan: Any) -> bool:
+    """Tell whether a part of a plan reads Kafka's records, or a stream of the transform's own."""
+    return bool(plan.isStreaming()) or bool(_nodes_of_records(plan))
 
 
 def _is_input(node: Any) -> bool:
     """Tell whether an operator is the source of Kafka's records."""
     return node.children().isEmpty() and (
-        node.isStreaming() or any(column.name() == "timestampType" for column in _sequence(node.output()))
+        bool(_inputs(node)) or any(column.name() == "timestampType" for column in _sequence(node.output()))
     )
+
+
+def _inputs(plan: Any) -> set[str]:
+    """Return the names of the streams that a part of a plan reads."""
+    return {
+        node.extraOptions().get(INPUT)
+        for node in _nodes(plan)
+        if _operator(node) == "StreamingRelationV2" and node.extraOptions().containsKey(INPUT)
+    }
 
 
 def _is_broadcast(node: Any) -> bool:
     return node.getClass().getSimpleName() == "ResolvedHint" and "broadcast" in node.hints().toString()
 
 
-def _is_python(expression: Any) -> bool:
-    if expression.getClass().getSimpleName() in PYTHON:
-        return True
-    return any(_is_python(child) for child in _sequence(expression.children()))
+def _expressions(node: Any) -> Iterator[Any]:
+    """Yield each expression of an operator, and those within it."""
+    for expression in _sequence(node.expressions()):
+        yield expression
+        yield from _within(expression)
+
+
+def _within(expression: Any) -> Iterator[Any]:
+    for child in _sequence(expression.children()):
+        yield child
+        yield from _within(child)
 
 
 def _nodes(plan: Any) -> list[Any]:

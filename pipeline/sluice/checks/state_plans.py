@@ -11,10 +11,8 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from sluice.api.declarations import Tier
-from sluice.checks.operators import state_plan
-from sluice.records.state_inputs import NAME
+from sluice.checks.operators import WITHIN, nodes_of_transform, state_plan
 
-WITHIN = "DeduplicateWithinWatermark"
 STATEFUL = frozenset(
     {"Aggregate", "Deduplicate", WITHIN, "Distinct", "TransformWithState", "TransformWithStateInPySpark"}
 )
@@ -31,18 +29,9 @@ WINDOW = re.compile(
 def state_operators(session: SparkSession, tier: Tier) -> tuple[str, ...]:
     """Return a description of each operator of a tier that keeps state."""
     plan = state_plan(session, tier)._jdf.queryExecution().analyzed()  # noqa: SLF001 — no public API
-    nodes = list(_nodes_of_transform(plan))
+    nodes = list(nodes_of_transform(plan))
     definitions = {number: text for node in nodes for number, text in _definitions(node)}
     return tuple(_description(node, definitions) for node in nodes if _keeps_state(node))
-
-
-def _nodes_of_transform(plan: Any) -> Iterable[Any]:
-    """Yield the operators of the tier's transform, from the result downwards."""
-    if plan.getClass().getSimpleName() == WITHIN and NAME in plan.keys().toString():
-        return  # Sluice drops replays with this operator; Sluice added all operators below, too
-    yield plan
-    for child in _sequence(plan.children()):
-        yield from _nodes_of_transform(child)
 
 
 def _keeps_state(node: Any) -> bool:

@@ -12,6 +12,7 @@ import logging
 import os
 import subprocess
 import sys
+import sysconfig
 import tempfile
 import traceback
 from collections.abc import Iterator, Mapping
@@ -167,24 +168,37 @@ def validate_tier(session: "SparkSession", tier: Tier) -> tuple[str, ...]:
     from sluice.checks.state_plans import state_operators  # noqa: PLC0415
     from sluice.failures import error_text  # noqa: PLC0415
 
-    shape(tier, ())  # refuses columns that cannot be parsed
+    subject = f'tier "{tier.name}": '
     try:
+        shape(tier, ())  # refuses columns that cannot be parsed
         with with_settings_of(tier, session):
             check_tier(session, tier)
             return state_operators(session, tier) if tier.state is not None else ()
-    except DeclarationError:
-        raise
+    except DeclarationError as error:
+        message = str(error) if str(error).startswith(subject) else f"{subject}{error}"
+        raise DeclarationError(message) from error
     except Exception as error:
         reason = refusals.of_spark(error_text(error))
-        message = f"the transform fails at {_location(error)}: {reason}"
+        message = f"{subject}the transform fails at {_location(error)}: {reason}"
         raise DeclarationError(message) from error
 
 
 def _location(error: Exception) -> str:
-    """Return the failing file and line, outside of Spark's own code."""
-    lines = traceback.extract_tb(error.__traceback__)
-    own = [line for line in lines if not {"pyspark", "py4j"} & set(Path(line.filename).parts)]
-    return f"{own[-1].filename}:{own[-1].lineno}"
+    """Return the failing file and line: the author's, or else Sluice's that called Spark."""
+    lines = [
+        line
+        for line in traceback.extract_tb(error.__traceback__)
+        if not {"pyspark", "py4j"} & {*Path(line.filename).parts}
+    ]
+    line = next((line for line in reversed(lines) if _is_authors(Path(line.filename))), lines[-1])
+    return f"{line.filename}:{line.lineno}"
+
+
+def _is_authors(path: Path) -> bool:
+    """Tell whether a file is neither Sluice's nor one of Python's own."""
+    is_installed = bool({"site-packages", "dist-packages"} & {*path.parts})
+    is_pythons = path.is_relative_to(sysconfig.get_path("stdlib")) and not is_installed
+    return not is_pythons and not path.is_relative_to(Path(sluice.__file__).parent)
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 Transforms pass the column `lineage` on and need not know its content (decision 2).
 """
 
+import inspect
 import operator
 import re
 from collections.abc import Callable, Collection, Iterator
@@ -120,7 +121,20 @@ def transformed(
 
 
 def returned(tier: Tier, *inputs: "DataFrame") -> "DataFrame":
-    """Run the tier's transform; DeclarationError if the transform returns no DataFrame."""
+    """Run the tier's transform.
+
+    Raise DeclarationError if the transform takes other arguments, or returns no DataFrame.
+    """
+    try:
+        inspect.signature(tier.transform).bind(*inputs)
+    except TypeError as error:
+        gets = (
+            "one DataFrame with the records of all inputs"
+            if tier.state is None
+            else f"one DataFrame for each input: {', '.join(stream.name for stream in tier.inputs)}"
+        )
+        message = f'tier "{tier.name}": the transform has other parameters ({error}); it gets {gets}'
+        raise DeclarationError(message) from error
     result = tier.transform(*inputs)
     if not hasattr(result, "columns"):
         message = f'tier "{tier.name}": the transform returned {type(result).__name__}; return a DataFrame'

@@ -57,7 +57,10 @@ def calls_python(hits: DataFrame) -> DataFrame:
 @pytest.mark.parametrize(
     ("invalid_tier", "message"),
     [
-        (tier(aggregates), r'tier "mine": groupBy\(…\) cannot run in mode realtime.*state=State'),
+        (
+            tier(aggregates),
+            r'tier "mine": groupBy\(…\) cannot run in mode realtime.*state=State',
+        ),
         (
             tier(calls_python),
             'tier "mine": a Python function .* cannot run in mode realtime; write it with pyspark',
@@ -73,14 +76,14 @@ def calls_python(hits: DataFrame) -> DataFrame:
         (tier(aggregates, Mode.BATCH), r"groupBy\(…\) does not keep records one by one"),
         (tier(lambda hits: hits.groupBy("id").count()), r"groupBy\(…\) cannot run in mode realtime"),
         (tier(lambda hits: hits.limit(3)), "for the first n of a group, take a tier with state"),
-        (tier(lambda hits: hits.where("n > 0")), r"leaves records out \(Filter\); set filters=True"),
+        (tier(lambda hits: hits.where("n > 0")), r"leaves records out \(where, .*\); set filters=True"),
         (
             tier(lambda hits: hits.join(hits.sparkSession.createDataFrame([("a",)], "id string"), "id")),
-            r"leaves records out \(Join\)",
+            r"leaves records out \(an inner join\)",
         ),
         (tier(with_names), r"joins a table without F.broadcast, .* write F.broadcast\(table\)"),
         (tier(with_names, Mode.BATCH), "records that come out after later ones would be dropped as replays"),
-        (tier(lambda hits: hits.union(hits)), "reads its records twice"),
+        (tier(lambda hits: hits.union(hits)), "a union reads the records twice"),
         (
             tier(lambda hits: hits.union(hits), Mode.BATCH),
             "some records would come out after later ones and be dropped as replays",
@@ -299,7 +302,7 @@ def summary(counted: DataFrame) -> DataFrame:
         (lambda hits: summary(hits.limit(3)), "limit cannot run on a stream; choose records with `where`"),
         (
             lambda hits: summary(hits.join(hits.select("id"), "id", "full")),
-            "FullOuter",
+            'joins the input "hits" with itself, but a join needs two inputs; .* F.max_by',
         ),
         (
             lambda hits: summary(hits.groupBy("who").count().groupBy("who").count()),
@@ -344,7 +347,7 @@ def twice(hits: DataFrame, buys: DataFrame) -> DataFrame:
         (
             {"transform": plain},
             (
-                r"joins streams \(INNER\), so .* would not be counted; "
+                "an inner join of two inputs would not count the records without a partner; "
                 r"use `joined` \(from sluice import joined\)"
             ),
         ),
