@@ -1,11 +1,14 @@
 """Counters of a pipeline's own, which Prometheus reads with the tier's other metrics.
 
+    from pyspark.sql import functions as F
+    from pyspark.sql.types import BooleanType
+
     from sluice import metrics
 
     BOTS = metrics.counter("bots", "Hits of known bots.")
 
 
-    @F.udf("boolean")
+    @F.udf(BooleanType())
     def is_bot(agent):
         matches = "bot" in agent
         BOTS.add(matches)

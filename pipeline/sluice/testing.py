@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from pyspark.sql import SparkSession
 
-from sluice.api.declarations import DeclarationError, Stream, Tier
+from sluice.api.declarations import DeclarationError, Stream, Tier, check_alone
 from sluice.api.formats import Bytes, SchemaFormat, schema_words
 from sluice.checks.chosen_settings import with_settings_of
 from sluice.checks.operators import KAFKA
@@ -134,7 +134,7 @@ def run_batches(tier: Tier, *batches: Inputs) -> list[list[dict[str, Any]]]:
     it is a `Record`; an arrival without such a time is now. The watermark of a batch takes effect
     in the next one. So does a join's row without a partner: give a later, perhaps empty, batch.
     """
-    if tier.state is None or tier.sink is None:
+    if tier.state is None:
         message = f'tier "{tier.name}" has no state: use run'
         raise DeclarationError(message)
     _check(tier)
@@ -178,8 +178,9 @@ def _without(row: dict[str, Any], column: str) -> dict[str, Any]:
 
 
 def _check(tier: Tier) -> None:
-    """Refuse what publishing would refuse; each tier is checked once."""
+    """Refuse what publishing would refuse of this tier; each tier is checked once."""
     if not any(checked is tier for checked in _CHECKED):
+        check_alone(tier)
         validate_tier(session(), tier)
         _CHECKED.append(tier)
 

@@ -3,6 +3,8 @@
 import keyword
 import os
 import re
+import subprocess
+import sys
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
@@ -106,7 +108,10 @@ def publish(
     context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
 )
 def test(context: typer.Context) -> None:
-    """Run the project's tests; pytest gets all arguments."""
+    """Run the project's tests; pytest gets all arguments.
+
+    The declarations are checked first.
+    """
     folder = project.found()
     if folder is None:
         message = "no folder here or above has a site.yaml: run this in the folder of a project"
@@ -117,4 +122,11 @@ def test(context: typer.Context) -> None:
     if not any(Path(word.split("::")[0]).exists() for word in context.args):
         os.chdir(folder)
     project.use_code()
+    declared = subprocess.run(
+        [sys.executable, "-m", "sluice.commands.publish", "--check", "--declared"],
+        stdout=subprocess.DEVNULL,
+        check=False,
+    )
+    if declared.returncode:
+        raise typer.Exit(declared.returncode)
     become("pytest", *context.args)

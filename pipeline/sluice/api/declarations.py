@@ -215,23 +215,17 @@ class Pipeline:
 
     def __post_init__(self) -> None:
         """Raise DeclarationError with one line for each problem of the declaration."""
-        problems = [
+        _refuse(
             *(problem for tier in self.tiers for problem in _problems(tier)),
             *_wiring(self.tiers),
             *_table_problems(self.tables, self.tiers),
-            *_type_problems(self),
-        ]
-        if problems:
-            raise DeclarationError("\n".join(problems))
+            *_type_problems(self.streams, self.tiers, self.tables),
+        )
 
     @property
     def streams(self) -> tuple[Stream, ...]:
         """Every stream that a tier reads or writes, without duplicates, in the order of tiers."""
-        streams: dict[str, Stream] = {}
-        for tier in self.tiers:
-            for stream in (*tier.inputs, *tier.outputs):
-                streams.setdefault(stream.name, stream)
-        return tuple(streams.values())
+        return _streams(self.tiers)
 
     @property
     def sources(self) -> tuple[Stream, ...]:
@@ -261,6 +255,32 @@ class Pipeline:
         if not tier.outputs:
             return 0
         return 1 + max((self._distance(reader) for reader in _readers(tier, self.tiers)), default=0)
+
+
+def check_alone(tier: Tier) -> None:
+    """Refuse what is wrong with one tier, whatever its pipeline.
+
+    Raise DeclarationError with one line for each problem.
+    """
+    _refuse(
+        *_problems(tier),
+        *_table_problems((), (tier,)),
+        *_type_problems(_streams((tier,)), (tier,), ()),
+    )
+
+
+def _refuse(*problems: str) -> None:
+    if problems:
+        raise DeclarationError("\n".join(problems))
+
+
+def _streams(tiers: tuple[Tier, ...]) -> tuple[Stream, ...]:
+    """Return the streams of all tiers, without duplicates, in the order of tiers."""
+    streams: dict[str, Stream] = {}
+    for tier in tiers:
+        for stream in (*tier.inputs, *tier.outputs):
+            streams.setdefault(stream.name, stream)
+    return tuple(streams.values())
 
 
 def load(module: str) -> Pipeline:
@@ -299,13 +319,17 @@ def _failure(module: str, error: Exception) -> str:
         if any(Path(frame.filename).is_relative_to(folder) for folder in folders)
         or (spec is not None and frame.filename == spec.origin)
     ]
+    last = Path(traceback.extract_tb(error.__traceback__)[-1].filename)
+    needs_spark = "SESSION_OR_CONTEXT_NOT_EXISTS" in str(error) or (
+        isinstance(error, AssertionError) and "pyspark" in last.parts
+    )
     advice = (
-        "; Spark does not run yet when the module is imported: give `@F.udf` its type as an object, such as "
-        "LongType() of pyspark.sql.types, or make the function inside the transform"
-        if "SESSION_OR_CONTEXT_NOT_EXISTS" in str(error)
+        "; Spark does not run yet when the module is imported: make columns (F.col, F.lit …) inside the "
+        "transform, and give `@F.udf` its type as an object, such as LongType() of pyspark.sql.types"
+        if needs_spark
         else ""
     )
-    return f"{(lines or [''])[-1]}{type(error).__name__}: {error}{advice}"
+    return f"{(lines or [''])[-1]}{': '.join(filter(None, (type(error).__name__, str(error))))}{advice}"
 
 
 def pipeline_of(imported: object, module: str) -> Pipeline:
@@ -544,20 +568,30 @@ def _table_problems(tables: tuple[JobTable, ...], tiers: tuple[Tier, ...]) -> li
     return problems
 
 
-def _type_problems(pipeline: Pipeline) -> list[str]:
+def _type_problems(
+    streams: tuple[Stream, ...], tiers: tuple[Tier, ...], tables: tuple[JobTable, ...]
+) -> list[str]:
     """Return the columns of streams and tables whose types do not exist."""
-    streams = {stream.name: stream.columns for stream in pipeline.streams if stream.columns is not None}
-    sinks = {sink.name: sink.columns for tier in pipeline.tiers for sink in tier.sinks if sink.transactional}
-    tables = sinks | {table.name: table.columns for table in pipeline.tables}
-    written = {stream.name for tier in pipeline.tiers for stream in tier.outputs}
+    declared = {stream.name: stream.columns for stream in streams if stream.columns is not None}
+    sinks = {sink.name: sink.columns for tier in tiers for sink in tier.sinks if sink.transactional}
+    kinds_by_table = sinks | {table.name: table.columns for table in tables}
+    written = {stream.name for tier in tiers for stream in tier.outputs}
     return [
-        *(f'stream "{name}": {fault}' for name, text in streams.items() for fault in unknown_in_stream(text)),
+        *(
+            f'stream "{name}": {fault}'
+            for name, text in declared.items()
+            for fault in unknown_in_stream(text)
+        ),
         *(
             f'stream "{stream.name}": {fault}'
-            for stream in pipeline.streams
+            for stream in streams
             for fault in faults(stream.format, stream.columns, is_written=stream.name in written)
         ),
-        *(f'table "{name}": {fault}' for name, kinds in tables.items() for fault in unknown_in_table(kinds)),
+        *(
+            f'table "{name}": {fault}'
+            for name, kinds in kinds_by_table.items()
+            for fault in unknown_in_table(kinds)
+        ),
     ]
 
 

@@ -133,3 +133,38 @@ def test_misuse_is_refused_with_the_correction():
     drops = tier("drops", (HITS,), lambda hits: hits.where("id = '1'"), outputs=(only_good,), mode=Mode.BATCH)
     with pytest.raises(DeclarationError, match="filters=True"):
         run(drops, [{"id": "1"}])
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (replace(COUNTS, mode=Mode.REALTIME), 'tier "by-user": a sink is written in micro-batches; set mode'),
+        (
+            replace(COUNTS, sink=None, outputs=(HITS,)),
+            "state needs a table that keeps the newest row of each key",
+        ),
+        (replace(COUNTS, state=State(60, time="when")), "state.time is 'when', which is not a column"),
+        (
+            replace(COUNTS, sink=Latest("ledger", {"user": "text"}, key=("user",))),
+            "the sink's table \"ledger\" has the name of one of Sluice's own tables",
+        ),
+        (
+            replace(COUNTS, inputs=(Stream("hits", "id strin, user string, at bigint"),)),
+            'stream "hits": .*strin',
+        ),
+    ],
+)
+def test_a_tier_without_a_pipeline_is_refused_as_publishing_would(wrong, message):
+    with pytest.raises(DeclarationError, match=message):
+        run_batches(wrong, [])
+
+
+def test_a_refusal_of_a_plan_names_the_tier():
+    only_users = replace(NUMBERS, transform=lambda hits: hits.select("usr", "lineage"))
+    with pytest.raises(DeclarationError, match=f'^tier "numbers": the transform fails at {__file__}:.*`usr`'):
+        run(only_users, [])
+    wrong_join = replace(
+        PRICES, transform=lambda hits, buys: joined(hits, buys, None, within=(0, 1), how="full")
+    )
+    with pytest.raises(DeclarationError, match=r'^tier "prices": joined: how='):
+        run_batches(wrong_join, {})

@@ -6,7 +6,16 @@ from dataclasses import replace
 import pytest
 
 from hits import PIPELINE
-from sluice.api.declarations import DeclarationError, JobTable, Pipeline, State, Stream, Tier, load
+from sluice.api.declarations import (
+    DeclarationError,
+    JobTable,
+    Pipeline,
+    State,
+    Stream,
+    Tier,
+    check_alone,
+    load,
+)
 from sluice.api.grouping import Fields, Global, Shuffle
 from sluice.sinks.http import Post
 from sluice.sinks.kafka_topic import KafkaTopic
@@ -301,6 +310,10 @@ def test_a_module_without_a_pipeline_is_refused():
             "from pyspark.sql import functions as F\n\n@F.udf('string')\ndef loud(text):\n    return text\n",
             "line 4: .*SESSION_OR_CONTEXT_NOT_EXISTS.*; .* give `@F.udf` its type as an object",
         ),
+        (
+            "from pyspark.sql import functions as F\n\nBOT = F.col('agent').contains('bot')\n",
+            "line 4: AssertionError; Spark does not run yet .* make columns .* inside the transform",
+        ),
     ],
 )
 def test_a_module_that_fails_is_refused_with_the_line(tmp_path, monkeypatch, code, reason):
@@ -317,6 +330,14 @@ def test_a_module_that_fails_is_refused_with_the_line(tmp_path, monkeypatch, cod
 def test_an_unknown_tier_is_refused_with_the_known_tiers():
     with pytest.raises(DeclarationError, match=r'no tier "entri"; the pipeline has entry, enrich'):
         load("hits").tier("entri")
+
+
+def test_a_tier_alone_is_refused_for_its_own_faults_only():
+    check_alone(tier(inputs=(B,), outputs=(C,)))  # which tier writes "b" is unknown
+    with pytest.raises(DeclarationError, match='tier "first": a tier needs either output streams'):
+        check_alone(tier())
+    with pytest.raises(DeclarationError, match=OF_SLUICE):
+        check_alone(tier(sink=Once("ledger", {"id": "text"})))
 
 
 @pytest.mark.parametrize("archive", ["../hits", "/hits", "a/b", "..", ""])

@@ -1,6 +1,8 @@
-"""`sluice init` makes a project, or names what stands in its way."""
+"""`sluice init` makes a project, or names what stands in its way; `sluice test` tests it."""
 
 import ast
+import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -68,3 +70,33 @@ def test_the_tests_of_a_project_find_their_tiers_by_name() -> None:
     test = ast.parse((projects.TEMPLATE / "tests" / f"test_{projects.NAME}.py").read_text())
     named = [ast.unparse(node) for node in ast.walk(test) if isinstance(node, ast.Call)]
     assert {"PIPELINE.tier('orders')", "PIPELINE.tier('sales')"} <= {*named}, "a third tier breaks no test"
+
+
+BECAME_PYTEST = 77
+
+
+def become(module: str, *_words: str) -> None:
+    assert module == "pytest"
+    raise SystemExit(BECAME_PYTEST)
+
+
+def test_the_tests_of_a_project_begin_with_its_declarations(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    for variable in ("SLUICE_SITE", "SLUICE_HOME"):
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setenv("PYTHONPATH", os.environ.get("PYTHONPATH", ""))
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.setattr(projects, "become", become)
+    monkeypatch.chdir(tmp_path)
+    assert CliRunner().invoke(app, ["init", "kiosk"]).exit_code == 0
+    monkeypatch.chdir(tmp_path / "kiosk")
+    assert CliRunner().invoke(app, ["test"]).exit_code == BECAME_PYTEST
+    orders = tmp_path / "kiosk" / "kiosk" / "orders.py"
+    orders.write_text(f"{orders.read_text()}\n\nTEA = F.col('item') == 'tea'\n")
+    wrong = CliRunner().invoke(app, ["test"])
+    assert wrong.exit_code == 1, wrong.output
+    refusal = capfd.readouterr().err
+    assert f"{orders}, line " in refusal
+    assert "make columns (F.col, F.lit …) inside the transform" in refusal
+    assert "Traceback" not in refusal
