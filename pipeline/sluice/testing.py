@@ -30,7 +30,13 @@ from sluice.api.formats import Bytes, SchemaFormat, schema_words
 from sluice.checks.chosen_settings import with_settings_of
 from sluice.checks.operators import KAFKA
 from sluice.checks.shapes import columns
-from sluice.commands.validation import HEAP, SETTINGS, use_gateway, validate_tier
+from sluice.commands.validation import (
+    HEAP,
+    SETTINGS,
+    silence_repeating_loggers,
+    use_gateway,
+    validate_tier,
+)
 from sluice.driver.spark.jvm import Jvm, launch
 from sluice.driver.spark.session import open_session
 from sluice.records.formats import codec
@@ -95,6 +101,7 @@ def session() -> SparkSession:
         _JVMS.append((jvm, use_gateway(None)))
         spark = open_session("local[1]", SETTINGS, jvm)
         spark.sparkContext.setLogLevel("ERROR")
+        silence_repeating_loggers()
     for name, value in _SQL_SETTINGS.items():
         spark.conf.set(name, value)
     return spark

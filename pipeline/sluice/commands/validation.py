@@ -223,8 +223,7 @@ def _session(shared: Path) -> Iterator["SparkSession"]:
                 line = _last_line(output) if isinstance(error, JvmError) else ""
                 raise UncheckedError(_spark_missing(line or str(error))) from error
             session.sparkContext.setLogLevel("ERROR")
-            for name in REPEATING_LOGGERS:
-                logging.getLogger(name).setLevel(logging.CRITICAL)
+            silence_repeating_loggers()
             try:
                 yield session
             finally:
@@ -241,6 +240,12 @@ def _session(shared: Path) -> Iterator["SparkSession"]:
         finally:
             use_gateway(before)
             _end(process)
+
+
+def silence_repeating_loggers() -> None:
+    """Keep Spark from logging an error of a query as JSON, beside the exception."""
+    for name in REPEATING_LOGGERS:
+        logging.getLogger(name).setLevel(logging.CRITICAL)
 
 
 def use_gateway(gateway: Any) -> Any:

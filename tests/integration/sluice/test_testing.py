@@ -159,7 +159,7 @@ def test_a_tier_without_a_pipeline_is_refused_as_publishing_would(wrong, message
         run_batches(wrong, [])
 
 
-def test_a_refusal_of_a_plan_names_the_tier():
+def test_a_refusal_of_a_plan_names_the_tier(capfd):
     only_users = replace(NUMBERS, transform=lambda hits: hits.select("usr", "lineage"))
     with pytest.raises(DeclarationError, match=f'^tier "numbers": the transform fails at {__file__}:.*`usr`'):
         run(only_users, [])
@@ -168,3 +168,4 @@ def test_a_refusal_of_a_plan_names_the_tier():
     )
     with pytest.raises(DeclarationError, match=r'^tier "prices": joined: how='):
         run_batches(wrong_join, {})
+    assert "QueryContextLogger" not in capfd.readouterr().err, "Spark repeats the error as JSON"
