@@ -8,7 +8,7 @@ import random
 import sys
 import time
 
-from sluice.ingest.feed import FeedRecord, command, run
+from sluice.feed import FeedRecord, command, run
 
 KINDS = ("view",) * 16 + ("click",) * 3 + ("buy",)
 ADS = 110

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable
 
 from nexmark.events import event
-from sluice.ingest.feed import FeedRecord, command, run
+from sluice.feed import FeedRecord, command, run
 
 
 def event_of(seed: int) -> Callable[[int, float], FeedRecord]:

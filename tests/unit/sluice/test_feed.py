@@ -10,7 +10,7 @@ import hits
 from hits.feed import hit
 from sluice.api import declarations
 from sluice.commands import publish
-from sluice.ingest.feed import FeedResult
+from sluice.feed import FeedResult
 from sluice.kafka import topics
 from sluice_ops.model.tier import Standby
 
