@@ -7,8 +7,9 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from sluice.api.declarations import Pipeline, Stream, Tier
 from sluice.sinks.kafka_topic import KafkaTopic
+from sluice.sinks.several import Sinks
 from sluice.sinks.sql_table import SqlTable
-from sluice.sinks.table import DeltaTable, ParquetFiles
+from sluice.sinks.table import DeltaTable, Once, ParquetFiles
 from sluice_ops.model.resources import Quantum
 from sluice_ops.model.tier import Delivery, Kind
 
@@ -70,6 +71,21 @@ PIPELINE = Pipeline(
             sink=SqlTable("inserted", NUMBER, url=f"sqlite:///{DATABASE}", table="numbers"),
             delivery=Delivery.EXACTLY_ONCE,
             max_offsets=50,
+            quantum=SLOT,
+            driver=DRIVER,
+        ),
+        Tier(
+            "spread",
+            Kind.OUTBOUND,
+            (RAW,),
+            read,
+            sink=Sinks(
+                Once("spread_rows", {"n": "smallint"}),
+                DeltaTable("spread_lake", NUMBER, folder="spread"),
+                KafkaTopic("spread_told", NUMBER, topic="spread-outside", kafka=KAFKA, key="n"),
+            ),
+            delivery=Delivery.EXACTLY_ONCE,
+            max_offsets=200,
             quantum=SLOT,
             driver=DRIVER,
         ),

@@ -29,6 +29,7 @@ from sluice.api.sink import Rows, Sink, Written
 from sluice.s3 import client as s3_client
 from sluice.sink_testing import NonconformingSinkError, SinkCase, check_sink
 from sluice.sinks.http import Post
+from sluice.sinks.several import Sinks
 from sluice.sinks.sql_table import SqlTable
 from sluice.sinks.table import DeltaTable, Latest, Once, ParquetFiles, Totals
 from sluice_ops.site.site_file import S3Config
@@ -185,19 +186,23 @@ def numbers_in_s3(s3: Any, key: str, _version: str) -> list[int]:
     return [int(number) for number in pq.read_table(content)["n"].to_pylist()]
 
 
-def test_parquet_files_conform_below_the_home(postgres: str, tmp_path: Path) -> None:
-    folder = tmp_path / "archive" / "clicks"
-    case = SinkCase(
-        ParquetFiles("clicks_files", {"n": "bigint"}, folder="clicks"),
+def parquet(name: str, folder: str, home: Path) -> SinkCase:
+    return SinkCase(
+        ParquetFiles(name, {"n": "bigint"}, folder=folder),
         numbered,
         lambda count: list(range(count)),
         lambda: sorted(
             number
-            for file in folder.glob("hour=*/*.parquet")
+            for file in (home / "archive" / folder).glob("hour=*/*.parquet")
             for number in numbers_in(file, file.stat().st_mtime_ns)
         ),
-        home=tmp_path,
+        home=home,
     )
+
+
+def test_parquet_files_conform_below_the_home(postgres: str, tmp_path: Path) -> None:
+    folder = tmp_path / "archive" / "clicks"
+    case = parquet("clicks_files", "clicks", tmp_path)
     check_sink(case, postgres)
     assert read(postgres, "select count(*) from clicks_files") == [(0,)], "PostgreSQL keeps no rows"
     held = sorted(ds.dataset(folder, partitioning="hive").to_table()["n"].to_pylist())
@@ -279,6 +284,27 @@ def test_a_delta_table_conforms_in_s3(postgres: str, lake: str) -> None:
         held,
     )
     check_sink(case, postgres)
+
+
+def test_several_sinks_conform_together(postgres: str, tmp_path: Path) -> None:
+    own = once(Once("all_rows", {"n": "bigint"}), postgres)
+    added = totals(Totals("all_clicks", {"who": "text", "hits": "bigint"}, key=("who",)), postgres)
+    with (
+        closing(sqlite3.connect(tmp_path / "shop.db")) as shop,
+        calls("all_calls", honours_keys=True) as http,
+    ):
+        shop.execute("create table orders (n integer)")
+        query = "select n from orders order by n"
+        told = orders(f"sqlite:///{tmp_path}/shop.db", lambda: [n for (n,) in shop.execute(query)])
+        cases = (http, own, added, told, parquet("all_files", "all", tmp_path))
+        case = SinkCase(
+            Sinks(*(case.sink for case in cases)),
+            lambda number: numbered(number) | counted(number),
+            lambda count: [case.expected(count) for case in cases],
+            lambda: [case.held() for case in cases],
+            home=tmp_path,
+        )
+        check_sink(case, postgres)
 
 
 def test_a_table_that_adds_up_conforms(postgres: str) -> None:

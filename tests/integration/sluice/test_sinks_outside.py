@@ -11,7 +11,7 @@ from pathlib import Path
 import deltalake
 import psycopg
 import pytest
-from confluent_kafka import Consumer, KafkaError, TopicPartition
+from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from pyspark.sql import SparkSession
 
@@ -25,13 +25,15 @@ from sluice.sinks.ledger import Ledger
 from sluice_ops.model.incarnation import State
 from sluice_ops.model.status import Check
 from sluice_ops.queries import figures
-from tests.integration.sluice.test_http_sink import is_done, put
+from tests.integration.sluice.test_http_sink import is_done, put, sums
 from tests.integration.sluice.test_killed_at_commit import HOLD
 from tests.integration.sluice.test_killed_at_commit import session as session_of
 from tests.lab import Lab, until
 
 PIPELINE_MODULE = "tests.integration.sluice.outside_pipeline"
 FIRST, MORE, ALL = 300, 600, 900
+SMALLINT = 2**15
+"""PostgreSQL refuses this number in a column of type smallint."""
 
 pytestmark = [pytest.mark.timeout(600), pytest.mark.long]
 
@@ -151,6 +153,12 @@ def test_kafka_outside_has_each_record_of_a_killed_tier_once(lab: Lab) -> None:
     assert committed(lab, "told-outside") == list(range(first + 200))
 
 
+def in_lake(lab: Lab, folder: str) -> list[int]:
+    """Return the numbers in a Delta table."""
+    table = deltalake.DeltaTable(str(lab.home / "archive" / folder)).to_pyarrow_table()
+    return sorted(table["n"].to_pylist())
+
+
 def test_a_delta_table_has_each_record_of_a_killed_tier_once(lab: Lab) -> None:
     first = ALL + FIRST + 300
     put(lab, first)
@@ -159,8 +167,7 @@ def test_a_delta_table_has_each_record_of_a_killed_tier_once(lab: Lab) -> None:
     kill_at_commit(lab, "lake", first + 100)
     move(lab, "lake", first + 200)
     until("all rows are committed", lambda: lab.query("select count(*) from in_lake") == [(0,)])
-    table = deltalake.DeltaTable(str(lab.home / "archive" / "lake")).to_pyarrow_table()
-    assert sorted(table["n"].to_pylist()) == list(range(first + 200))
+    assert in_lake(lab, "lake") == list(range(first + 200))
 
 
 def inserted(lab: Lab) -> list[int]:
@@ -180,6 +187,46 @@ def test_another_database_has_each_record_of_a_killed_tier_once(lab: Lab) -> Non
     assert len(inserted(lab)) > rows_in_ledger(lab, "insert"), "killed between the commits"
     move(lab, "insert", first + 200)
     assert inserted(lab) == list(range(first + 200)), "no key drops duplicates in this table"
+
+
+def test_all_sinks_of_a_killed_tier_have_each_record_once(lab: Lab) -> None:
+    make_topic(lab, "spread-outside")
+    first = ALL + 4 * FIRST
+    put(lab, first)
+    lab.start_owner("spread", 1, "h1")
+    until("a batch is written", lambda: rows_in_ledger(lab, "spread") > 0)
+    kill_at_commit(lab, "spread", first + 100)
+    assert len(committed(lab, "spread-outside")) > rows_in_ledger(lab, "spread"), "killed between the sinks"
+    producer = Producer({"bootstrap.servers": lab.endpoints.kafka})
+    producer.produce("raw", json.dumps({"n": SMALLINT}), partition=0)
+    assert producer.flush(30) == 0
+    move(lab, "spread", first + 201)
+    numbers_of_all = list(range(first + 100)) + list(range(first + 101, first + 201))
+    assert [n for (n,) in lab.query("select n from spread_rows order by n")] == numbers_of_all
+    assert committed(lab, "spread-outside") == numbers_of_all
+    until("all rows are committed", lambda: lab.query("select count(*) from spread_lake") == [(0,)])
+    assert in_lake(lab, "spread") == numbers_of_all
+    assert sums(lab, "spread") == {
+        "rows_in": first + 201,
+        "rows_out": len(numbers_of_all),
+        "filtered": 0,
+        "quarantined": 1,
+        "replays": 0,
+        "lost": 0,
+    }
+
+    with closing(Auditor((declarations.load(PIPELINE_MODULE).tier("spread"),), lab.endpoints)) as auditor:
+
+        def lost() -> list[str]:
+            return [missing.sentence for _ in range(5) for missing in auditor.check()]
+
+        lab.query("delete from spread_rows where n < 2 returning n")
+        (sentence,) = lost()
+        assert "2 records that spread read in batches" in sentence
+        assert "are not in spread_rows" in sentence
+        lab.query("update archived set rows = rows - 3 where name = 'spread_lake' returning rows")
+        (sentence,) = lost()
+        assert "the number of rows in the files of spread_lake grew by -3" in sentence
 
 
 def test_a_tier_and_a_replay_write_in_turn_and_large_records_are_refused(lab: Lab) -> None:
