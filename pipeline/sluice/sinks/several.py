@@ -29,7 +29,7 @@ class Sinks(Sink):
             raise DeclarationError("\n".join(problems))
         columns: dict[str, str] = {}
         for sink in each:
-            columns = sink.columns | columns
+            columns |= sink.columns | columns
         super().__init__(each[0].name, columns)
 
     @property

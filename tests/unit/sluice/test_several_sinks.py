@@ -30,7 +30,7 @@ def tier(sink: Sink, name: str = "out", **more) -> Tier:
 
 def test_the_first_sink_names_them_all_and_columns_are_the_union():
     sinks = Sinks(TABLE, TOPIC, SUMS)
-    assert (sinks.name, sinks.columns) == ("kept", {"id": "text", "who": "text", "hits": "bigint"})
+    assert (sinks.name, [*sinks.columns]) == ("kept", ["id", "who", "hits"])
     assert tier(sinks).sinks == sinks.members == (TABLE, TOPIC, SUMS)
 
 
