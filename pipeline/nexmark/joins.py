@@ -30,7 +30,7 @@ def q3(persons: "DataFrame", auctions: "DataFrame") -> "DataFrame":
     local = persons.where(F.col("state").isin(*LOCAL_STATES))
     items = auctions.where(F.col("category") == CATEGORY)
     sellers = joined(local, items, local["id"] == items["seller"], within=(-EARLY, REMEMBERED), how="inner")
-    return sellers.select(items["id"].alias("auction"), "name", "city", "state", "unmatched")
+    return sellers.select(items["id"].alias("auction"), "name", "city", "state")
 
 
 def q8(persons: "DataFrame", auctions: "DataFrame") -> "DataFrame":
@@ -40,4 +40,4 @@ def q8(persons: "DataFrame", auctions: "DataFrame") -> "DataFrame":
     auctions = auctions.withColumn("opened", opened["start"])
     at_once = (persons["id"] == auctions["seller"]) & (persons["since"] == auctions["opened"])
     sellers = joined(persons, auctions, at_once, within=(-10, 10), how="inner")
-    return sellers.select(persons["id"].alias("person"), "since", "name", "unmatched")
+    return sellers.select(persons["id"].alias("person"), "since", "name")

@@ -42,7 +42,7 @@ from sluice.driver.spark.session import open_session
 from sluice.records.formats import codec
 from sluice.records.lineage import REASON, TO, business, collected, transformed
 from sluice.records.routing import with_reason
-from sluice.records.state_inputs import UNMATCHED, output_mode, transformed_with_state
+from sluice.records.state_inputs import output_mode, transformed_with_state
 from sluice_ops.site import project
 
 if TYPE_CHECKING:
@@ -176,7 +176,7 @@ def run_batches(tier: Tier, *batches: Inputs) -> list[list[dict[str, Any]]]:
                 .start()
             )
             query.awaitTermination()
-            written.append([_without(row, UNMATCHED) for row in rows if not row.get(UNMATCHED)])
+            written.append(rows)
     return written
 
 

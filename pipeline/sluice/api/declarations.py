@@ -14,7 +14,7 @@ columns that a transform returns have a special meaning:
 
 The transform of a tier with state (decision 16) gets one DataFrame for each input, with a
 column `time` and without `lineage`. It returns the rows of its table; each row is made of many
-records. A transform that joins its inputs with `sluice.joined` keeps the column `unmatched`.
+records.
 """
 
 import importlib.util

@@ -91,7 +91,7 @@ class Absorbed:
     """Records that the state contains."""
     replays: int = 0
     unmatched: int = 0
-    """Records of `taken` that found no partner, so their join leaves them out."""
+    """Records of `taken` that a join reads and leaves out, because they found no partner."""
 
     def __add__(self, other: "Absorbed") -> "Absorbed":
         return Absorbed(

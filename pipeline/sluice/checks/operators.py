@@ -18,8 +18,9 @@ from sluice.records.formats import check_written
 from sluice.records.lineage import COLUMN, INDEX, business, check_columns, incoming, returned
 from sluice.records.routing import with_records
 from sluice.records.state_inputs import (
+    COUNTED,
+    DELAY,
     NAME,
-    UNMATCHED,
     joins,
     output_mode,
     returned_with_state,
@@ -60,6 +61,10 @@ WITHIN = "DeduplicateWithinWatermark"
 SUBQUERIES = {"InSubquery": "IN with a subquery", "Exists": "EXISTS"}
 INPUT = "sluice-input"
 """The option of an empty stream that has the name of the tier's input."""
+WITH_ONE_TIME = frozenset(
+    {"Deduplicate", "DeduplicateWithinWatermark", "TransformWithState", "TransformWithStateInPySpark"}
+)
+"""Operators that find the time of their rows by Spark's mark of a column, as joins do."""
 PYTHON = ("PythonUDF", "PythonUDAF", "PythonUDTF", "PythonFuncExpression")
 
 KAFKA = (
@@ -100,6 +105,7 @@ def _check_transform(session: "SparkSession", tier: Tier) -> bool:
             check_written(rows, tier)
             rows = with_records(rows, tier, {stream.name: 1 for stream in tier.outputs})
         _check_joins(rows, tier)
+        _check_times(rows, tier)
         _check_streaming(rows, tier, output_mode(rows))
         return False
     # a tier with a sink reads its records batch by batch; for other tiers they are a stream
@@ -163,7 +169,7 @@ def _check_operators_with_state(result: "DataFrame", tier: Tier) -> None:
             continue  # a table that the transform loads
         if node.children().isEmpty():
             raise _refusal(tier, refusals.OWN_STREAM)
-        if name not in RECORD_BY_RECORD | STATEFUL or name == WATERMARK:
+        if (name not in RECORD_BY_RECORD | STATEFUL or name == WATERMARK) and not _counts_unmatched(node):
             raise _refusal(tier, refusals.with_state(name))
 
 
@@ -190,33 +196,36 @@ def _check_joins(result: "DataFrame", tier: Tier) -> None:
         kind = join.joinType().sql()
         if kind != "FULL OUTER":
             raise _refusal(tier, refusals.stream_join(kind))
-        if _marks_unmatched(result) and any(_follows_join(node) for node in nodes_of_transform(plan)):
-            raise _refusal(tier, refusals.STEP_AFTER_JOIN)
-        if _marks_unmatched(result) and UNMATCHED not in result.columns:
+    reads = [name for node in _nodes(plan) if node.children().isEmpty() for name in _inputs(node)]
+    if len(reads) > len(set(reads)):
+        raise _refusal(tier, refusals.READS_INPUT_TWICE)
+    if not tier.filters and any(_counts_unmatched(node) for node in _nodes(plan)):
+        message = (
+            "the join leaves out records without a partner; set filters=True, or the audit reports these "
+            "records as lost"
+        )
+        raise _refusal(tier, message)
+
+
+def _counts_unmatched(node: Any) -> bool:
+    """Tell whether an operator counts the records that `joined` leaves out."""
+    return _operator(node) == "CollectMetrics" and str(node.name()).startswith(COUNTED)
+
+
+def _check_times(result: "DataFrame", tier: Tier) -> None:
+    """Refuse a step with state whose rows have several times; Spark would fail at run time."""
+    optimizer = result.sparkSession._jsparkSession.sessionState().optimizer()  # noqa: SLF001 — as above
+    used = optimizer.execute(_analyzed(result).clone())
+    own = [node for node in _nodes(used) if _operator(node) in WITH_ONE_TIME]
+    for rows in (rows for node in (*own, *joins(used)) for rows in _sequence(node.children())):
+        marked = [column for column in _sequence(rows.output()) if column.metadata().contains(DELAY)]
+        if len({column.exprId().id() for column in marked}) > 1:
             message = (
-                f'tier "{tier.name}": the transform dropped the column "{UNMATCHED}" of the join; '
-                f'select "{UNMATCHED}" with the other columns'
+                "rows have several times before a step with state "
+                f"({', '.join(column.name() for column in marked)}), and Spark takes one; "
+                'make the others ordinary columns: F.timestamp_micros(F.unix_micros("…"))'
             )
-            raise DeclarationError(message)
-        if UNMATCHED in result.columns and not tier.filters:
-            message = (
-                f'tier "{tier.name}": the join leaves out records without a partner; '
-                "set filters=True, or the audit reports these records as lost"
-            )
-            raise DeclarationError(message)
-
-
-def _marks_unmatched(result: "DataFrame") -> bool:
-    return any(
-        f" AS {UNMATCHED}#" in expression.toString()
-        for node in _nodes(_analyzed(result))
-        for expression in _sequence(node.expressions())
-    )
-
-
-def _follows_join(node: Any) -> bool:
-    """Tell whether an operator keeps state of rows that a join of streams returns."""
-    return _operator(node) in STATEFUL - {"Expand"} and bool(joins(node))
+            raise _refusal(tier, message)
 
 
 def check(result: "DataFrame", tier: Tier) -> bool:

@@ -140,10 +140,10 @@ OWN_STREAM = (
     "the transform reads a stream of its own (readStream), which Sluice would neither count nor hand over; "
     "declare a Stream, and name it in the tier's inputs"
 )
-STEP_AFTER_JOIN = (
-    "an aggregation, dropDuplicates or transformWithState follows a join in one tier, so Sluice could not "
-    "count the records without a partner; write the rows of the join to an output stream (outputs=…), and "
-    "aggregate in the next tier"
+READS_INPUT_TWICE = (
+    "the transform reads an input twice (a union of two results of the input), so its records would be "
+    "counted twice; compute both results in one groupBy or transformWithState, or give the second one a tier "
+    "of its own"
 )
 _OF_TABLE = (
     "a join with a table keeps no rows of the table that no record made; write "
@@ -157,13 +157,16 @@ _BOUND = (
 _SPARKS_WORDS = {
     "Detected pattern of possible 'correctness' issue": (
         "rows of an aggregation or a join are not final at once, so an operator with state cannot follow, "
-        "except an aggregation by F.window over F.window_time of the first one's window; "
-        "otherwise do both steps by transformWithState"
+        "except `joined` and an aggregation by F.window, over F.window_time of the first step's window or "
+        "the joined_time of a join; otherwise do both steps by transformWithState"
     ),
     "is not supported for streaming aggregations without watermark": (
         "an aggregation after another step with state needs windows, so that rows of the first step become "
-        "final: group by F.window in both, in the second one over F.window_time of the first one's window; "
-        "or do both steps by transformWithState"
+        "final: group by F.window, over F.window_time of the first step's window, or over the joined_time "
+        "of a join; or do both steps by transformWithState"
+    ),
+    "Reference `time` is ambiguous": (
+        'the rows of a join have the times of both sides; use "joined_time", the later one'
     ),
     r"must be executed with writeStream.start\(\)": (
         "the transform asks for a result (collect, count, show, toPandas …) or keeps one (cache, "
@@ -187,8 +190,9 @@ _SPARKS_WORDS = {
         "(from sluice import joined), or compare records of one input in groupBy or transformWithState"
     ),
     "are ambiguous. It's probably because you joined": (
-        "both sides of a join have the column; rename the columns of one side before the join. An input "
-        "cannot be joined with itself: compare its records in groupBy or transformWithState"
+        "both sides of a join have the column; rename the columns of one side before the join. A window "
+        'after `joined` takes F.window("joined_time", …). An input cannot be joined with itself: compare its '
+        "records in groupBy or transformWithState"
     ),
     r"Reference (`[^`]+`) is ambiguous": (
         'both sides of a join have the column {}; name its side, such as hits["id"], '
@@ -215,7 +219,7 @@ _SPARKS_WORDS = {
     ),
     r"joined\(\) missing .*'within'": (
         "joined needs `within`, the seconds between the two records, or its state would never end: "
-        "within=(0, 600)"
+        "within=(-R, L) keeps a right row for R seconds and a left row for L, as a TTL would"
     ),
     "pandas-on-Spark does not support": (
         "pandas_api cannot run on a stream; write it with pyspark.sql.functions"

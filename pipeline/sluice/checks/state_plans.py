@@ -74,12 +74,28 @@ def short_window(text: str) -> str:
 def _description(node: Any, definitions: Mapping[str, str]) -> str:
     expressions = ", ".join(
         dict.fromkeys(
-            without_numbers(expression.toString(), definitions)
-            for expression in _sequence(node.expressions())
+            without_numbers(expression.toString(), definitions) for expression in _expressions(node)
         )
     )
     kind = f" {node.joinType().sql()}" if node.getClass().getSimpleName() == "Join" else ""
     return f"{node.getClass().getSimpleName()}{kind} of {expressions}"
+
+
+def _expressions(node: Any) -> list[Any]:
+    """Return the expressions of an operator that its state depends on.
+
+    `joined` adds to a condition that it is not null. Releases of former versions lack this part.
+    """
+    expressions = _sequence(node.expressions())
+    if node.getClass().getSimpleName() != "Join":
+        return expressions
+    return [
+        condition.left()
+        if condition.getClass().getSimpleName() == "And"
+        and condition.right().getClass().getSimpleName() == "IsNotNull"
+        else condition
+        for condition in expressions
+    ]
 
 
 def without_numbers(text: str, definitions: Mapping[str, str]) -> str:

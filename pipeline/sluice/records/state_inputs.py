@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 TIME = "time"
 NAME = "_origin"
 UNMATCHED = "unmatched"
-"""True in a row whose record found no partner and which its join leaves out
-(`sluice.records.joins`); the driver counts the row and does not write it.
-"""
+"""The number of input records that a join leaves out (`sluice.records.joins`)."""
+COUNTED = "sluice-unmatched-"
+"""The names of these counts in Spark's plan begin so."""
 APART = 300
 """How much earlier than a record before it in the partition a record may have arrived in the
 pipeline. Unit: seconds.
@@ -39,6 +39,12 @@ Spark's watermark follows this time after the batch.
 """
 STEPS = ("Aggregate", "TransformWithState", "TransformWithStateInPySpark")
 """Operators whose rows change later, unless Spark returns final rows only."""
+COUNTS = "CollectMetricsExec"
+"""The name of the operator in Spark's plan that counts the records that a join leaves out."""
+MULTIPLIES = ("Generate", "Expand")
+"""Operators that make several rows of one."""
+DELAY = "spark.watermarkDelayMs"
+"""Spark's mark of a column that the watermark follows."""
 SESSION = "spark.sessionWindow"
 """Spark's mark of a column that is a session."""
 
@@ -64,7 +70,7 @@ def table_rows(result: "DataFrame", tier: Tier) -> "DataFrame":
             f"but the transform returns {', '.join(result.columns)}; return every column of the table"
         )
         raise DeclarationError(message)
-    return result.select(*tier.sink.columns, *(name for name in result.columns if name == UNMATCHED))
+    return result.select(*tier.sink.columns)
 
 
 def returned_with_state(records: "list[DataFrame]", tier: Tier) -> "DataFrame":
@@ -136,14 +142,32 @@ def joins(plan: Any) -> list[Any]:
     return [*own, *(join for child in children for join in joins(child))]
 
 
+def has_input_records(rows: "DataFrame") -> bool:
+    """Tell whether each row is one input record, and not made of several or of a part."""
+    plan = rows._jdf.queryExecution().analyzed()  # noqa: SLF001 — no public API
+    return not (joins(plan) or any(_operators(plan, name) for name in (*STEPS, *MULTIPLIES)))
+
+
+def has_joined_rows(rows: "DataFrame") -> bool:
+    """Tell whether rows come from a join of streams, without an aggregation after it."""
+    return _is_joined(rows._jdf.queryExecution().analyzed())  # noqa: SLF001 — no public API
+
+
+def _is_joined(plan: Any) -> bool:
+    name, children = plan.getClass().getSimpleName(), _children(plan)
+    is_join = name == "Join" and all(child.isStreaming() for child in children)
+    return name not in STEPS and (is_join or any(_is_joined(child) for child in children))
+
+
 def absorbed_counts(query: "StreamingQuery") -> Absorbed:
-    """Return how many records the query's last batch absorbed or dropped as replays."""
+    """Return how many records the query's last batch absorbed, dropped as replays or left out."""
     # Python's progress arrives after the commit, so this reads the plan of the JVM
     plan = query._jsq.streamingQuery().lastExecution().executedPlan()  # noqa: SLF001
     metrics_of_drops = [operator.metrics() for operator in _drops(plan)]
     return Absorbed(
         sum(metrics.apply("numOutputRows").value() for metrics in metrics_of_drops),
         sum(metrics.apply("numDroppedDuplicateRows").value() for metrics in metrics_of_drops),
+        sum(operator.collectedMetrics().getLong(0) for operator in _operators(plan, COUNTS)),
     )
 
 

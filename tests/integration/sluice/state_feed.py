@@ -4,7 +4,7 @@ import json
 import threading
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -79,6 +79,23 @@ class Feed:
             [{"id": -hit["id"], "hit": -hit["id"], "at": hit["at"]} for hit in hits if hit["id"] % 10 == 3],
         )
 
+    def paid(self, count: int) -> None:
+        """Write hits and buys; for each second buy a payment a second later, and as many payments
+        without a buy as there are buys without a hit.
+        """
+        before = len(self.records["buys"])
+        self.sold(count)
+        buys = self.records["buys"][before:]
+        self.put(
+            "pays",
+            [
+                {"id": buy["id"], "buy": buy["id"], "at": buy["at"] + 1000}
+                for buy in buys
+                if buy["hit"] >= 0 and buy["id"] % 2 == 0
+            ],
+        )
+        self.put("pays", [buy | {"buy": buy["id"] - 10**9} for buy in buys if buy["hit"] < 0])
+
     def equation(self, *streams: str, filtered: int = 0) -> tuple[int, ...]:
         """Return the expected ledger of a tier that reads these streams.
 
@@ -118,6 +135,13 @@ def windows(hits: list[dict[str, Any]], every: int = 10) -> dict[tuple[str, date
     return dict(expected)
 
 
+def paid(records: dict[str, list[dict[str, Any]]]) -> dict[tuple[str, datetime], tuple[int, int]]:
+    """Return the paid hits, and the sum of their ids, by user and ten seconds of the payment."""
+    hits = {hit["id"]: hit for hit in records["hits"]}
+    paid_hits = [(hits[pay["buy"]], pay) for pay in records["pays"] if pay["buy"] >= 0]
+    return windows([hit | {"at": pay["at"]} for hit, pay in paid_hits])
+
+
 def busiest(hits: list[dict[str, Any]]) -> dict[tuple[datetime], tuple[int, int]]:
     """Return, by twenty seconds, the most hits of a user in ten of them, and the sum of all ids."""
     expected: dict[tuple[datetime], tuple[int, int]] = {}
@@ -137,13 +161,13 @@ def sums(hits: list[dict[str, Any]]) -> dict[tuple[str], tuple[int, int]]:
 
 
 @contextmanager
-def feeding(feed: Feed, rate: int) -> Iterator[None]:
-    """Write `rate` hits a second until the end of the block."""
+def feeding(feed: Feed, rate: int, write: Callable[[int], None] | None = None) -> Iterator[None]:
+    """Write `rate` hits a second until the end of the block, by `write` instead of `feed.hits`."""
     stopped = threading.Event()
 
     def give() -> None:
         while not stopped.wait(0.1):
-            feed.hits(rate // 10)
+            (write or feed.hits)(rate // 10)
 
     giver = threading.Thread(target=give)
     giver.start()

@@ -25,6 +25,7 @@ LATENESS = 60
 RAW = Stream("raw")
 HITS = Stream("hits", "id bigint, who string, at bigint")
 BUYS = Stream("buys", "id bigint, hit bigint, at bigint")
+PAYS = Stream("pays", "id bigint, buy bigint, at bigint")
 WINDOW_CHANGES = Stream("window-changes", "who string, since timestamp, hits bigint", Fields("who"))
 BUSY = Stream("busy", "since timestamp, ids bigint", Fields("since"))
 SLOT = Quantum(cpu=1, memory=950, threads=4)
@@ -77,9 +78,19 @@ def bought(how: How) -> Transform:
 
     def pairs(hits: DataFrame, buys: DataFrame) -> DataFrame:
         pairs_of_rows = joined(hits, buys, hits["id"] == buys["hit"], within=(0, 10), how=how)
-        return pairs_of_rows.select(hits["id"].alias("id"), buys["id"].alias("buy"), "unmatched")
+        return pairs_of_rows.select(hits["id"].alias("id"), buys["id"].alias("buy"))
 
     return pairs
+
+
+def paid(hits: DataFrame, buys: DataFrame, pays: DataFrame) -> DataFrame:
+    """Find the buy of each hit, and its payment, and count them by user and ten seconds."""
+    sold = joined(hits, buys, hits["id"] == buys["hit"], within=(0, 10), how="left")
+    rows = joined(sold, pays, buys["id"] == pays["buy"], within=(0, 10), how="inner")
+    counted = rows.groupBy("who", F.window("joined_time", "10 seconds")).agg(
+        F.count("*").alias("hits"), F.sum(hits["id"]).alias("ids")
+    )
+    return counted.select("who", F.col("window.start").alias("since"), "hits", "ids")
 
 
 class Sum(StatefulProcessor):
@@ -129,6 +140,7 @@ WINDOWS = Latest(
     key=("who", "since"),
 )
 SLIDING = Latest("sliding", WINDOWS.columns, key=WINDOWS.key)
+PAID = Latest("paid", WINDOWS.columns, key=WINDOWS.key)
 BUSIEST = Latest("busiest", {"since": "timestamptz", "hits": "bigint", "ids": "bigint"}, key=("since",))
 MINUTES = Latest("minutes", {"minute": "timestamptz", "rows": "bigint", "ids": "bigint"}, key=("minute",))
 PAIR = {"id": "bigint", "buy": "bigint"}
@@ -143,7 +155,14 @@ STATE = State(LATENESS, time="at")
 PIPELINE = Pipeline(
     (
         Tier(
-            "enter", Kind.ENTRY, (RAW,), entered, (HITS, BUYS), mode=Mode.BATCH, quantum=SLOT, driver=DRIVER
+            "enter",
+            Kind.ENTRY,
+            (RAW,),
+            entered,
+            (HITS, BUYS, PAYS),
+            mode=Mode.BATCH,
+            quantum=SLOT,
+            driver=DRIVER,
         ),
         Tier(
             "by-window",
@@ -195,6 +214,17 @@ PIPELINE = Pipeline(
                 driver=DRIVER,
             )
             for how, table in JOINS.items()
+        ),
+        Tier(
+            "paid",
+            Kind.PROCESSING,
+            (HITS, BUYS, PAYS),
+            paid,
+            sink=PAID,
+            state=STATE,
+            filters=True,
+            quantum=SLOT,
+            driver=DRIVER,
         ),
     )
 )

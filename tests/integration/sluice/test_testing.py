@@ -47,7 +47,7 @@ COUNTS = tier(
 
 def priced(hits, buys):
     pairs = joined(hits, buys, hits["id"] == buys["hit"], within=(0, 600), how="inner")
-    return pairs.select(hits["id"], buys["price"], "unmatched")
+    return pairs.select(hits["id"], buys["price"])
 
 
 PRICES = tier(
@@ -55,6 +55,26 @@ PRICES = tier(
     (HITS, BUYS),
     priced,
     sink=Latest("prices", {"id": "text", "price": "numeric"}, key=("id",)),
+    state=State(lateness=60, time="at"),
+    filters=True,
+)
+
+
+PAYMENTS = Stream("payments", "buy string, at bigint", Fields("buy"))
+
+
+def paid(hits, buys, payments):
+    bought = joined(hits, buys, hits["id"] == buys["hit"], within=(0, 600), how="inner")
+    rows = joined(bought, payments, buys["hit"] == payments["buy"], within=(0, 60), how="inner")
+    by_minute = rows.groupBy(hits["user"], F.window("joined_time", "1 minute")).count()
+    return by_minute.select("user", F.col("window.start").alias("since"), F.col("count").alias("buys"))
+
+
+PAID = tier(
+    "paid",
+    (HITS, BUYS, PAYMENTS),
+    paid,
+    sink=Latest("paid", {"user": "text", "since": "timestamptz", "buys": "bigint"}, key=("user", "since")),
     state=State(lateness=60, time="at"),
     filters=True,
 )
@@ -93,6 +113,17 @@ def test_inputs_are_joined_over_batches():
         {"buys": [{"hit": "1", "price": "9.50", "at": 2 * MINUTE}]},
     )
     assert [[(row["id"], str(row["price"])) for row in rows] for rows in batches] == [[], [("1", "9.50")]]
+
+
+def test_pairs_are_joined_again_and_counted_in_windows():
+    def at(minute, names=("1", "2")):
+        hits = [{"id": name, "user": "anna", "at": minute * MINUTE} for name in names]
+        buys = [{"hit": name, "price": "1.00", "at": minute * MINUTE + 1000} for name in names]
+        return {"hits": hits, "buys": buys, "payments": [{"buy": names[0], "at": minute * MINUTE + 61_000}]}
+
+    batches = run_batches(PAID, at(1), at(60, ("3",)), at(120, ("4",)))
+    since = datetime(1970, 1, 1, 0, 2)  # noqa: DTZ001 - Spark returns the session's zone, UTC
+    assert batches == [[], [], [{"user": "anna", "since": since, "buys": 1}]]
 
 
 ANSI = "spark.sql.ansi.enabled"

@@ -10,7 +10,6 @@ from math import inf
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import structlog
 from confluent_kafka import KafkaException
 
@@ -38,7 +37,6 @@ from sluice.kafka.reader import Bounds, StreamError, Streams, arrived
 from sluice.postgres import UNAVAILABLE
 from sluice.records.routing import KEY, PARTITION, VALUE
 from sluice.records.state_inputs import (
-    UNMATCHED,
     absorbed_counts,
     hold_watermark,
     output_mode,
@@ -290,9 +288,7 @@ class StateJob:
     def put(self, rows: pa.Table, batch: Batch, number: int) -> None:
         """Keep the changed rows, write them when it is the run's turn, and hold the watermark."""
         since = self._since
-        matched = rows.filter(pc.invert(rows.column(UNMATCHED))) if UNMATCHED in rows.column_names else rows
-        self._changes.take(matched)
-        self._absorbed += Absorbed(unmatched=len(rows) - len(matched))
+        self._changes.take(rows)
         name = query_name(self._config)
         query = next(query for query in self._config.session.streams.active if query.name == name)
         self._absorbed += absorbed_counts(query)
