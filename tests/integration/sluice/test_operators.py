@@ -413,12 +413,16 @@ def with_a_copy(hits: DataFrame, buys: DataFrame) -> DataFrame:
             r'joined with itself, or a window .* F.window\("joined_time", …\)',
         ),
         (
+            lambda hits, buys: joined(hits, buys, hits["id"] == buys["hit"], how="inner"),
+            r"within=\(-R, L\) keeps a right row R seconds and a left row L seconds, as a TTL",
+        ),
+        (
             lambda hits, buys: pairs(hits, buys.drop("time")),
             r'one side \(id, hit, at\) lacks the time of its rows; keep "time"',
         ),
     ],
 )
-def test_what_cannot_follow_a_join_is_refused_with_advice(session: SparkSession, rows, message: str) -> None:
+def test_what_is_wrong_about_a_join_is_refused_with_advice(session: SparkSession, rows, message: str) -> None:
     with pytest.raises(DeclarationError, match=message):
         validate_tier(session, replace(HOLDING.tier("paid"), transform=after_a_join(rows)))
 
