@@ -410,11 +410,11 @@ def with_a_copy(hits: DataFrame, buys: DataFrame) -> DataFrame:
         ),
         (
             lambda hits, buys: pairs(hits, buys).groupBy(F.window(hits["time"], "1 minute")).count(),
-            r'joined with itself, or a window .* F.window\("joined_time", …\)',
+            r'A window after `joined` takes F.window\("joined_time", …\). .* joined with itself',
         ),
         (
             lambda hits, buys: joined(hits, buys, hits["id"] == buys["hit"], how="inner"),
-            r"within=\(-R, L\) keeps a right row R seconds and a left row L seconds, as a TTL",
+            r"within=\(-R, L\) keeps a right row for R seconds and a left row for L, as a TTL",
         ),
         (
             lambda hits, buys: pairs(hits, buys.drop("time")),

@@ -295,11 +295,11 @@ def test_a_transform_with_other_parameters_is_told_what_it_gets(session: SparkSe
         (lambda hits, buys: rows(hits.crossJoin(buys)), "a cross join of two inputs .* where `on` says"),
         (
             lambda hits, buys: pairs(hits, buys).groupBy("who").agg(F.count("*").alias("n")),
-            "an aggregation, .* follows a join in one tier, .* output stream .* aggregate in the next tier",
+            "an aggregation after another step with state needs windows, .* over the joined_time of a join",
         ),
         (
             lambda hits, buys: joined(pairs(hits, buys), buys, F.lit(True), within=(0, 60), how="inner"),
-            'tier "mine": joined: one input is already',
+            'joins the input "buys" with itself',
         ),
         (
             lambda hits, buys: pairs(hits, buys).select("who", "id"),
