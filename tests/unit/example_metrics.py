@@ -40,10 +40,11 @@ from sluice_ops.model.incarnation import (
 from sluice_ops.model.scaler import Decision as ScalerDecision
 from sluice_ops.model.scaler import Mode as ScalerMode
 from sluice_ops.model.scaler import ScalerRecord
+from sluice_ops.model.source import SourceKind, SourceRecord, Trouble
 from sluice_ops.model.status import Starved, TierState, TierStatus
 from sluice_ops.model.tier import Delivery, Kind, Mode, TierSpec
 from sluice_ops.process.metrics_server import registry
-from sluice_ops.snapshot.view import HostView, OperationView, TierView, View
+from sluice_ops.snapshot.view import HostView, OperationView, SourceView, TierView, View
 from tests.unit.sluice_ops.agent.test_reconcile import driver, slot
 
 DRAIN = ChangeSpec(kind="drain", host=HostName("h2"))
@@ -132,6 +133,17 @@ def view() -> View:
         reason="cold start",
         created_at=1.0,
     )
+    source = SourceRecord(
+        name="web",
+        stream="raw",
+        kind=SourceKind.HTTP,
+        where="http://127.0.0.1:8080",
+        host=H1,
+        pid=1,
+        identity="a",
+        since=1.0,
+        trouble=Trouble(since=1.0, sentence="Kafka does not answer"),
+    )
     decision = ScalerDecision(mode=ScalerMode.ADVISE, slots=2, wanted=4, reason="it lags", since=1.0)
     return View(
         tiers={
@@ -154,6 +166,7 @@ def view() -> View:
                 observed=observed,
             ),
         },
+        sources={"web@raw": SourceView(source, live=True, taken=None)},
         operations=posted,
         changes={ChangeId("c"): change},
         batch_requests={"a": job, "b": job},

@@ -6,6 +6,8 @@ from typing import Annotated
 import typer
 
 from sluice_ops.cli.become import become, option_words
+from sluice_ops.cli.errors import WrongUsageError
+from sluice_ops.cli.output import AsJson, print_json
 
 app = typer.Typer()
 ways = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
@@ -94,6 +96,38 @@ def http(  # noqa: PLR0913 - one parameter for each option
     """
     options = {"--port": port, "--address": address, "--token-file": token_file}
     become("sluice.ingest.http", *option_words(_common(stream, name, key, metrics) | options))
+
+
+@ways.command(epilog="Example: sluice ingest forget app-h1 --stream raw")
+def forget(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The source that shall not run any more.")],
+    *,
+    stream: Stream,
+    as_json: AsJson = False,
+) -> None:
+    """Tell the platform that a lost source shall not run any more, which ends its alerts.
+
+    A source that is stopped by SIGTERM or Ctrl-C needs no such command. What the source remembers
+    in Kafka stays: a source that starts under this name continues.
+    """
+    from sluice_ops.model import paths  # noqa: PLC0415
+    from sluice_ops.model.source import source_id  # noqa: PLC0415
+    from sluice_ops.operations.connect import open_channel  # noqa: PLC0415
+
+    identity = source_id(name, stream)
+    with open_channel() as channel:
+        if not channel.exists(paths.source(identity)):
+            known = ", ".join(channel.children(paths.SOURCES)) or "none"
+            message = f"there is no source {identity}; sources (NAME@STREAM): {known}"
+            raise WrongUsageError(message)
+        if channel.exists(paths.source_live(identity)):
+            message = f"source {identity} runs: stop its process instead, with SIGTERM or Ctrl-C"
+            raise WrongUsageError(message)
+        channel.delete(paths.source(identity))
+    if as_json:
+        print_json({"forgotten": identity})
+    else:
+        typer.echo(f"{identity} is forgotten. A source that starts under this name continues its work.")
 
 
 def _common(stream: str, name: str, key: str | None, metrics: str | None) -> dict[str, object]:

@@ -11,13 +11,14 @@ from sluice_ops.channel import ChannelAwayError
 from sluice_ops.cli.output import print_json, print_table, text
 from sluice_ops.model.alert import AlertRecord
 from sluice_ops.model.exit_codes import AWAY
-from sluice_ops.operations.snapshot import snapshot_and_alerts, the_site
+from sluice_ops.operations.snapshot import snapshot_with_figures, the_site
 from sluice_ops.queries import describe
 from sluice_ops.queries.alerts import notes as alert_notes
 from sluice_ops.queries.figures import Figures, read_figures
 from sluice_ops.queries.formats import ago, clock
-from sluice_ops.queries.lines import HostLine, TierLine
+from sluice_ops.queries.lines import HostLine, SourceLine, TierLine
 from sluice_ops.queries.remembered_units import remembered_units
+from sluice_ops.queries.sources import source_lines
 from sluice_ops.queries.status import Shares, doing, shares_of, status_of, troubles
 from sluice_ops.site import project
 from sluice_ops.snapshot.view import View
@@ -30,19 +31,22 @@ def show(*, as_json: bool) -> None:
     view: View | None = None
     alerts = AlertRecord()
     shares = Shares()
+    now = time.time()
+    sources: list[SourceLine] = []
     try:
-        view, alerts = snapshot_and_alerts()
+        view, alerts, figures_of_sources = snapshot_with_figures()
+        sources = source_lines(view, figures_of_sources, now)
         shares = shares_of(view, the_site)
     except ChannelAwayError as error:
         away.append(f"{error}. {_without_zookeeper()}")
-    status = status_of(view, shares, figures, project.home(), time.time())
+    status = status_of(view, shares, figures, project.home(), now, sources)
     status["notes"] += [*alert_notes(alerts), *shares.notes, *away]
     if as_json:
         print_json(status)
     elif view is None:
         _print_remembered(figures)
     else:
-        _print(view, describe.hosts(view), describe.tiers(view, figures), shares)
+        _print(view, describe.hosts(view), describe.tiers(view, figures), sources, shares)
     if not as_json:
         for note in status["notes"]:
             typer.echo(note)
@@ -50,7 +54,9 @@ def show(*, as_json: bool) -> None:
         raise typer.Exit(AWAY)
 
 
-def _print(view: View, hosts: list[HostLine], tiers: list[TierLine], shares: Shares) -> None:
+def _print(
+    view: View, hosts: list[HostLine], tiers: list[TierLine], sources: list[SourceLine], shares: Shares
+) -> None:
     if view.status is None:
         typer.echo(
             "No controller has reported yet, so no tier is started or changed. See `sluice logs controller`."
@@ -82,6 +88,24 @@ def _print(view: View, hosts: list[HostLine], tiers: list[TierLine], shares: Sha
         "\nNo tier is published. `sluice publish` publishes the pipeline that the site file names, "
         "and so does `sluice up`.",
     )
+    if sources:
+        print_table(
+            (
+                "source",
+                "kind",
+                "state",
+                "host",
+                "reads",
+                "in/s",
+                "records",
+                "last",
+                "waits",
+                "429",
+                "failures",
+            ),
+            (_source_cells(source, now) for source in sources),
+            "",
+        )
     print_table(
         ("share of", "slots", "minimum", "target", "maximum", "spare", "set by", "since", "until"),
         (
@@ -144,6 +168,22 @@ def _tier_cells(tier: TierLine) -> tuple[object, ...]:
         tier.lag,
         None if tier.latency_ms is None else f"{tier.latency_ms:.0f} ms",
         None if tier.gap_seconds is None else f"{tier.gap_seconds:.2f} s",
+    )
+
+
+def _source_cells(source: SourceLine, now: float) -> tuple[object, ...]:
+    return (
+        f"{source.name} → {source.stream}",
+        source.kind,
+        source.state,
+        source.host,
+        source.where,
+        source.rate,
+        source.records,
+        None if source.last is None else f"{now - source.last:.0f} s ago",
+        None if source.waiting_bytes is None else f"{source.waiting_bytes:,} bytes",
+        source.throttled,
+        len(source.failures) or None,
     )
 
 

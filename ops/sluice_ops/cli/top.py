@@ -123,6 +123,7 @@ def look(channel: "Channel", mirror: "Mirror") -> Screen:
     from sluice_ops.queries.alerts import lines  # noqa: PLC0415
     from sluice_ops.queries.alerts import notes as alert_notes  # noqa: PLC0415
     from sluice_ops.queries.figures import read_figures  # noqa: PLC0415
+    from sluice_ops.queries.sources import source_lines  # noqa: PLC0415
     from sluice_ops.queries.status import shares_of, status_of, troubles  # noqa: PLC0415
     from sluice_ops.site import project  # noqa: PLC0415
     from sluice_ops.snapshot.view import read_view  # noqa: PLC0415
@@ -131,7 +132,7 @@ def look(channel: "Channel", mirror: "Mirror") -> Screen:
     view, record = read_view(mirror, mirror), read_alerts(channel)
     figures, now = read_figures(), time.time()
     shares = shares_of(view, the_site)
-    status = status_of(view, shares, figures, project.home(), now)
+    status = status_of(view, shares, figures, project.home(), now, source_lines(view, {}, now))
     tiers = describe.tiers(view, figures)
     return Screen(
         at=now,

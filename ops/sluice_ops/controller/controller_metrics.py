@@ -134,6 +134,7 @@ class ControllerMetrics:
             yield from _scaler(last.view)
             yield from _batch(last.view)
             yield from _hosts(last.view)
+            yield from _sources(last.view)
 
 
 def _work(view: View) -> Iterable[Metric]:
@@ -274,3 +275,16 @@ def _hosts(view: View) -> Iterable[Metric]:
         units.add_metric([kind], count)
         seen.add_metric([kind], running[kind])
     return state, quarantined, units, seen
+
+
+def _sources(view: View) -> Iterable[Metric]:
+    labels = ["source", "stream", "host"]
+    up = GaugeMetricFamily("sluice_source_up", "1 while the source's process is there.", labels=labels)
+    text = "1 while records wait for the source, and Kafka takes none of them."
+    stands_still = GaugeMetricFamily("sluice_source_stands_still", text, labels=labels)
+    for source in view.sources.values():
+        record = source.record
+        place = [record.name, record.stream, record.host]
+        up.add_metric(place, source.live)
+        stands_still.add_metric(place, source.live and record.trouble is not None)
+    return up, stands_still

@@ -65,7 +65,7 @@ HOLDERS = {
     "airflow": Holder((Role.OPERATOR,), (User.OPERATOR,), (Role.OPERATOR,)),
     "controller": Holder((Role.CONTROLLER,)),
     "hosts": Holder((Role.AGENT, Role.DRIVER), (User.DRIVER,), (Role.DRIVER,)),
-    "outside": Holder((), (User.OUTSIDE,)),
+    "outside": Holder((Role.SOURCE,), (User.OUTSIDE,)),
     "publisher": Holder(
         (Role.PUBLISHER, Role.AUDIT), (User.PUBLISHER, User.AUDIT), (Role.PUBLISHER, Role.AUDIT)
     ),

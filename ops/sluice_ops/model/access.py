@@ -26,6 +26,8 @@ class Role(StrEnum):
     """People at the command line, and runbooks."""
     PUBLISHER = "publisher"
     """Declares tiers and publishes their code."""
+    SOURCE = "source"
+    """Brings records from outside into a stream."""
     ADMIN = "admin"
     """Makes the tree and its access lists.
 
@@ -42,7 +44,7 @@ KEPT = tuple(role for role in Role if role is not Role.JOINER)
 """The roles that have their credential in a file."""
 
 
-PROCESSES = frozenset({Role.CONTROLLER, Role.AGENT, Role.DRIVER, Role.AUDIT})
+PROCESSES = frozenset({Role.CONTROLLER, Role.AGENT, Role.DRIVER, Role.AUDIT, Role.SOURCE})
 """The roles of processes that serve metrics."""
 
 
@@ -138,6 +140,10 @@ TABLE: dict[str, Rights] = {
     f"{paths.JOINING}/*": _rights(create="joiner", delete="agent"),
     f"{paths.JOINING}/*/{paths.CLAIM}": _rights(create="controller", delete="agent"),
     f"{paths.JOINING}/*/{paths.CLAIM}/{paths.ANSWER}": _rights(),
+    paths.SOURCES: _rights(create="source", delete="source operator"),
+    f"{paths.SOURCES}/*": _rights(write="source", create="source", delete="source operator"),
+    f"{paths.SOURCES}/*/{paths.LIVE}": _rights(write="source"),
+    f"{paths.SOURCES}/*/{paths.TAKEN}": _rights(write="source"),
     paths.TRAIL: _rights(),
     **{f"{paths.TRAIL}/{role}": _rights(create=role, delete="audit") for role in paths.TRAIL_ROLES},
     **{f"{paths.TRAIL}/{role}/*": _rights() for role in paths.TRAIL_ROLES},

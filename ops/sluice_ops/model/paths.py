@@ -25,6 +25,7 @@ ROOTS = (
     "/upgrades",
     "/drains",
     "/decommissioned",
+    "/sources",
     *(f"{TRAIL}/{role}" for role in TRAIL_ROLES),
 )
 
@@ -37,7 +38,7 @@ LEADER = "/controller/leader"
 EPOCH = "/controller/epoch"
 """The number of the present leader."""
 LIVE, RECORD, LOGS = "live", "record", "logs"
-"""The children of a host's node."""
+"""The children of a host's node. A source has the first one, too."""
 CONTROLLER_STATUS = "/controller/status"
 """The leader's last status (`ControllerStatus`), for `sluice status`."""
 REPORT = "report"
@@ -88,6 +89,10 @@ CLAIM, ANSWER = "claim", "answer"
 """The descendants of the node of a host that joins."""
 CONTROLLER_KEY = "/controller/key"
 """The key to which data for the controller is sealed (`ControllerKey`)."""
+SOURCES = "/sources"
+"""The parent of the sources of records from outside."""
+TAKEN = "taken"
+"""The child of a source's node that an earlier owner of its name leaves."""
 EXPORTERS = "/exporters"
 """The parent of the nodes that tell where each process serves its metrics."""
 
@@ -214,6 +219,21 @@ def exporter(role: str) -> str:
     ZooKeeper appends a number.
     """
     return f"{EXPORTERS}/{role}-"
+
+
+def source(identity: str) -> str:
+    """A source of records from outside (`SourceRecord`)."""
+    return f"{SOURCES}/{identity}"
+
+
+def source_live(identity: str) -> str:
+    """The ephemeral node of a source's process (`SourceFigures`)."""
+    return f"{SOURCES}/{identity}/{LIVE}"
+
+
+def source_taken(identity: str) -> str:
+    """What a process left whose source was taken over (`TakenOver`)."""
+    return f"{SOURCES}/{identity}/{TAKEN}"
 
 
 def trail(role: str, name: str) -> str:

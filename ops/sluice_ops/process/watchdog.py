@@ -2,8 +2,8 @@
 46).
 
 kazoo renews the ZooKeeper session in other threads. So a process with a hanging loop would keep its
-session, and with it its lead or its host, for ever. The controller, agents and drivers use this
-module.
+session, and with it its lead or its host, for ever. The controller, agents, drivers and sources use
+this module.
 """
 
 import faulthandler
@@ -94,13 +94,14 @@ class Stall:
 class Watchdog:
     """Watches the loop of the thread that calls `start`."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913, PLR0917 - what a process has of its own
         self,
         name: str,
         limits: LoopLimits,
         services: tuple[str, ...] = (),
         called: tuple[str, ...] = (),
         give_up: Callable[[], None] = lambda: None,
+        exit_code: int = HUNG,
     ) -> None:
         """Watch the loop called `name` in messages.
 
@@ -113,6 +114,7 @@ class Watchdog:
         self._services = services
         self._called = called
         self._give_up = give_up
+        self._exit_code = exit_code
         self._stop = threading.Event()
         self._turns = 0
         self._resting = 0
@@ -189,7 +191,7 @@ class Watchdog:
         giving_up.join(2.0)
         sys.stderr.write(f"{message}\n")
         sys.stderr.flush()
-        os._exit(HUNG)
+        os._exit(self._exit_code)
 
 
 def _state(thread: int) -> str:

@@ -5,6 +5,7 @@ from pydantic import Field
 from sluice_ops.model.batch import Reclaim
 from sluice_ops.model.resources import Frozen
 from sluice_ops.model.share import Amount
+from sluice_ops.model.source import Failure, FileFigures
 
 
 class HostLine(Frozen):
@@ -170,6 +171,41 @@ class TierLine(Frozen):
     """By stream or sink: records per second."""
     quarantined: int | None = None
     """Records that went to quarantine since the start of the tier's driver."""
+
+
+class SourceLine(Frozen):
+    """One source of records from outside. Counts begin with its process."""
+
+    name: str
+    stream: str
+    kind: str
+    """files or http."""
+    state: str
+    """running, stands still, or lost."""
+    sentence: str
+    """Why it stands still or is lost; empty: it runs."""
+    host: str
+    pid: int
+    where: str
+    """What it reads: patterns of files, or the address for clients."""
+    since: float
+    failures: tuple[Failure, ...]
+    """The last ends of earlier processes that nobody asked for."""
+    at: float | None
+    """When the figures were measured; None: there are none."""
+    rate: float | None
+    """Records that Kafka acknowledges each second."""
+    records: int | None
+    last: float | None
+    """When Kafka acknowledged the last record."""
+    waiting_bytes: int | None
+    """Bytes of requests, or of lines, that are not acknowledged yet."""
+    refused: int | None
+    """Transactions of which Kafka took nothing."""
+    throttled: int | None
+    """Requests that were answered with 429."""
+    files: tuple[FileFigures, ...]
+    """The positions in the files with the most unread bytes."""
 
 
 class SlotLine(Frozen):

@@ -13,8 +13,9 @@ from sluice_ops.model.wording import workers
 from sluice_ops.queries import describe
 from sluice_ops.queries.figures import Figures, Replaying
 from sluice_ops.queries.formats import ago, clock, subject
-from sluice_ops.queries.lines import PipelineShareLine, ShareLine, TierLine
+from sluice_ops.queries.lines import PipelineShareLine, ShareLine, SourceLine, TierLine
 from sluice_ops.queries.progress import progress
+from sluice_ops.queries.sources import source_troubles
 from sluice_ops.site import installation
 from sluice_ops.site.site_file import Site, SiteError
 from sluice_ops.snapshot.rules import rules_of
@@ -46,7 +47,14 @@ def shares_of(view: View, read_site: Callable[[], Site]) -> Shares:
     return Shares(tuple(lines), describe.pipeline_share(view, rules, lines))
 
 
-def status_of(view: View | None, shares: Shares, figures: Figures, home: Path, now: float) -> dict[str, Any]:
+def status_of(  # noqa: PLR0913, PLR0917 - the parts of a status
+    view: View | None,
+    shares: Shares,
+    figures: Figures,
+    home: Path,
+    now: float,
+    sources: Sequence[SourceLine] = (),
+) -> dict[str, Any]:
     """Return the status as JSON values; `notes` has a line for each problem outside the lists.
 
     Without a view, ZooKeeper is away.
@@ -63,10 +71,12 @@ def status_of(view: View | None, shares: Shares, figures: Figures, home: Path, n
         "doing": [] if view is None else [_dumped(step) for step in doing(view, now)],
         "hosts": [] if view is None else [line.model_dump(mode="json") for line in describe.hosts(view)],
         "tiers": [line.model_dump(mode="json") for line in tiers or []],
+        "sources": [line.model_dump(mode="json") for line in sources],
         "shares": [line.model_dump(mode="json") for line in shares.lines],
         "pipeline_share": None if shares.pipeline is None else shares.pipeline.model_dump(mode="json"),
         "replays": [replay.model_dump(mode="json") for replay in figures.replays],
         "notes": [
+            *source_troubles(sources),
             *_notes(figures, tiers, home, now),
             *outstayed(shares.lines, now),
             *describe.pipeline_share_notes(shares.pipeline),

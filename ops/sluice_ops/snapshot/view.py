@@ -27,6 +27,7 @@ from sluice_ops.model.incarnation import IncarnationReport, IncarnationSpec, Own
 from sluice_ops.model.release import Release
 from sluice_ops.model.scaler import ScalerRecord
 from sluice_ops.model.share import Layers
+from sluice_ops.model.source import SourceRecord, TakenOver
 from sluice_ops.model.status import ControllerStatus
 from sluice_ops.model.tier import TierSpec
 from sluice_ops.model.trail import SiteSaid
@@ -110,6 +111,16 @@ class HostView:
 
 
 @dataclass(frozen=True)
+class SourceView:
+    """A source that should run, and whether its process is there."""
+
+    record: SourceRecord
+    live: bool
+    taken: TakenOver | None
+    """The last process that lost the name to another one."""
+
+
+@dataclass(frozen=True)
 class OperationView:
     """A posted step without a result, and the end of its journal."""
 
@@ -128,6 +139,8 @@ class View:
     hosts: Mapping[HostName, HostView] = field(default_factory=dict)
     decommissioned: Mapping[HostName, Decommissioned] = field(default_factory=dict)
     """The hosts that were taken out of service for good."""
+    sources: Mapping[str, SourceView] = field(default_factory=dict)
+    """The sources of records from outside, by `NAME@STREAM`."""
     operations: Mapping[OperationId, OperationView] = field(default_factory=dict)
     changes: Mapping[ChangeId, ChangeRecord] = field(default_factory=dict)
     unread_changes: frozenset[ChangeId] = frozenset()
@@ -295,6 +308,7 @@ def read_view(reader: Reader, cache: HostCache | None = None) -> View:
             for name, host in hosts.items()
             if host.facts is None and (node := paths.host(name)) in refused
         },
+        sources=dict(_sources(at)),
         operations={name: operation for name, operation in operations.items() if operation is not None},
         unread_operations=tuple(
             name for name, operation in operations.items() if at.is_unread(paths.operation(name), operation)
@@ -436,6 +450,18 @@ def _answers(at: _Look, changes: Iterable[ChangeRecord | None]) -> dict[ChangeId
     waiting = [change.id for change in changes if change is not None and change.state is ChangeState.WAITING]
     answers = {name: at.value(paths.approval(name), Answer) for name in waiting}
     return {name: answer for name, answer in answers.items() if answer is not None}
+
+
+def _sources(at: _Look) -> Iterable[tuple[str, SourceView]]:
+    names = at.names(paths.SOURCES)
+    records = at.by_name(names, paths.source, SourceRecord)
+    below = dict(
+        zip(names, at.reader.children_many([paths.source(name) for name in names], watch=True), strict=True)
+    )
+    taken = at.by_name([name for name in names if paths.TAKEN in below[name]], paths.source_taken, TakenOver)
+    for name, record in records.items():
+        if record is not None:
+            yield name, SourceView(record, live=paths.LIVE in below[name], taken=taken.get(name))
 
 
 def _operation(at: _Look, name: str) -> OperationView | None:

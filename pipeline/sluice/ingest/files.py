@@ -8,16 +8,19 @@ import json
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 import structlog
 
 from sluice.ingest import source_metrics
 from sluice.ingest.followed_files import Batch, FollowedFiles, Line, Position
-from sluice.ingest.process import parser, run
+from sluice.ingest.process import parser, run, watchdog
+from sluice.ingest.registration import Measured, Registration, new_record
 from sluice.ingest.source import KEY_BYTES, RECORD_BYTES, NotWrittenError, Record, Source, key_of
 from sluice.ingest.source_metrics import Gauges, SourceMetrics, Written
 from sluice_ops.model.kafka_access import User
+from sluice_ops.model.source import MOST_FILES, SourceKind
 from sluice_ops.site import endpoints
 
 log = structlog.get_logger()
@@ -63,24 +66,31 @@ def write(source: Source, batch: Batch, field: str | None) -> None:
     source.write([record(line, field) for line in batch.lines], memory)
 
 
-def follow(
-    source: Source, files: FollowedFiles, field: str | None, stop: threading.Event, written: Written
+def follow(  # noqa: PLR0913, PLR0917 - what a source reads, writes and tells
+    source: Source,
+    files: FollowedFiles,
+    field: str | None,
+    stop: threading.Event,
+    written: Written,
+    turn: Callable[[], None] = lambda: None,
 ) -> None:
-    """Write new lines, and count them, until `stop` is set."""
+    """Write new lines, and count them, until `stop` is set. `turn` is called at each look."""
     is_refused = False
     while not stop.is_set():
+        turn()
         files.look()
         batch = files.read(BATCH_BYTES)
         if not batch:
             stop.wait(LOOK_SECONDS)
             continue
+        written.begin()
         try:
             write(source, batch, field)
         except NotWrittenError as error:
             if not is_refused:
                 log.warning("Kafka took no lines; the source tries again each second", reason=str(error))
             is_refused = True
-            written.refused += 1
+            written.refuse(str(error))
             stop.wait(AGAIN_SECONDS)
             continue
         is_refused = False
@@ -96,12 +106,23 @@ def gauges(files: FollowedFiles) -> Gauges:
     )
 
 
+def measured(written: Written, files: FollowedFiles) -> Measured:
+    """Return the figures of a source of log files."""
+    return Measured(
+        records=written.records,
+        last=written.last or None,
+        refused=written.refused,
+        waiting_bytes=files.unread_bytes,
+        files=files.positions(MOST_FILES),
+    )
+
+
 def serve(chosen: argparse.Namespace, stop: threading.Event) -> None:
     """Follow the files until `stop` is set."""
-    kafka = endpoints.load().kafka_as(User.OUTSIDE)
+    where = endpoints.load()
     # before the source is taken over: a second process here must not end the first
     registry = source_metrics.serve(chosen.metrics)
-    source = Source(kafka, chosen.stream, chosen.name, stopped=stop.is_set)
+    source = Source(where.kafka_as(User.OUTSIDE), chosen.stream, chosen.name, stopped=stop.is_set)
     remembered = positions(source.take_over())
     files = FollowedFiles(
         chosen.patterns, remembered, line_bytes=RECORD_BYTES, clock=time.monotonic, wall_clock=time.time
@@ -119,8 +140,15 @@ def serve(chosen: argparse.Namespace, stop: threading.Event) -> None:
     )
     if not files.open_files:
         log.warning("no readable file with content matches yet; the source waits", patterns=chosen.patterns)
+    record = new_record(chosen.name, chosen.stream, SourceKind.FILES, " ".join(chosen.patterns))
     try:
-        follow(source, files, chosen.key, stop, written)
+        with Registration(
+            where, record, partial(measured, written, files), written.trouble, stop, metrics=chosen.metrics
+        ) as registration:
+            dog = watchdog("source", registration.hung)
+            dog.start()
+            follow(source, files, chosen.key, stop, written, dog.turn)
+            dog.stop()
     finally:
         files.close()
     log.info("source stopped", source=chosen.name)

@@ -23,6 +23,7 @@ from typing import NamedTuple
 import structlog
 
 from sluice_ops.model.resources import Frozen
+from sluice_ops.model.source import FileFigures
 
 log = structlog.get_logger()
 
@@ -418,6 +419,18 @@ class FollowedFiles:
         """The bytes of these files that were not read, as of the last look. For any thread."""
         files = list(self._files)
         return sum(max(0, file.size - file.position.offset) for file in files if file.descriptor is not None)
+
+    def positions(self, most: int) -> tuple[FileFigures, ...]:
+        """Return how far the files are read, of the `most` with the most unread bytes. For any
+        thread.
+        """
+        figures = [
+            FileFigures(path=file.position.path, offset=offset, unread=max(0, file.size - offset))
+            for file in list(self._files)
+            if file.descriptor is not None
+            for offset in (file.position.offset,)
+        ]
+        return tuple(sorted(figures, key=lambda each: (-each.unread, each.path))[:most])
 
     def _read(self, file: _File) -> bytes:
         """Return whole lines; of a file that its writer has left, also a last line without end."""

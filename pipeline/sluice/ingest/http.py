@@ -13,7 +13,8 @@ import threading
 import time
 import uuid
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from pathlib import Path
 
@@ -24,13 +25,18 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from sluice.ingest import source_metrics, throttle
-from sluice.ingest.process import parser, run
+from sluice.ingest import source_metrics
+from sluice.ingest.process import parser, run, watchdog
+from sluice.ingest.registration import Measured, Registration, new_record
 from sluice.ingest.request_writer import AWAY_SECONDS, RequestWriter
 from sluice.ingest.requests import Answers, RefusedError, digest, key_digest, parse
 from sluice.ingest.source import Source, SourceError
 from sluice.ingest.source_metrics import Gauges, SourceMetrics
+from sluice.ingest.throttle import admitted
+from sluice_ops.channel import Channel
 from sluice_ops.model.kafka_access import User
+from sluice_ops.model.source import SourceKind
+from sluice_ops.process.watchdog import Watchdog
 from sluice_ops.site import endpoints
 from sluice_ops.site.brokers import OTHERS
 
@@ -42,6 +48,8 @@ ANSWER_SECONDS = 30.0
 """The longest wait for Kafka. Afterwards it is unknown whether the records are written."""
 MOST_REQUESTS = 256
 """With more open connections, further requests are refused."""
+TURN_SECONDS = 1.0
+IPV6 = 6
 TOKEN_LENGTH = 16
 """The shortest token."""
 
@@ -72,8 +80,36 @@ def tokens(file: Path | None, address: Address) -> list[bytes]:
     return [line.encode() for line in lines]
 
 
+Lifespan = Callable[[Starlette], AbstractAsyncContextManager[None]]
+
+
+def watched(dog: Watchdog) -> Lifespan:
+    """Return the life of an application whose event loop the watchdog watches."""
+
+    async def turn() -> None:
+        while True:
+            dog.turn()
+            await asyncio.sleep(TURN_SECONDS)
+
+    @asynccontextmanager
+    async def life(_app: Starlette) -> AsyncIterator[None]:
+        dog.start()
+        turning = asyncio.create_task(turn())
+        try:
+            yield
+        finally:
+            dog.stop()
+            turning.cancel()
+
+    return life
+
+
 def application(
-    writer: RequestWriter, valid_tokens: Sequence[bytes], field: str | None, by_status: Counter[int]
+    writer: RequestWriter,
+    valid_tokens: Sequence[bytes],
+    field: str | None,
+    by_status: Counter[int],
+    lifespan: Lifespan | None = None,
 ) -> Starlette:
     """Return the application: POST /records, and GET /health.
 
@@ -97,7 +133,8 @@ def application(
         return JSONResponse({"status": "ok"})
 
     return Starlette(
-        routes=[Route("/records", records, methods=["POST"]), Route("/health", health, methods=["GET"])]
+        routes=[Route("/records", records, methods=["POST"]), Route("/health", health, methods=["GET"])],
+        lifespan=lifespan,
     )
 
 
@@ -154,7 +191,7 @@ def _refusal(error: RefusedError) -> Response:
 
 def _listening(address: Address, port: int) -> socket.socket:
     """Return a socket at the address; SourceError if another process has it."""
-    family = socket.AF_INET6 if address.version == 6 else socket.AF_INET  # noqa: PLR2004 — IPv6
+    family = socket.AF_INET6 if address.version == IPV6 else socket.AF_INET
     try:
         return socket.create_server((str(address), port), family=family)
     except OSError as error:
@@ -180,40 +217,69 @@ def serve(chosen: argparse.Namespace, stop: threading.Event) -> None:
         writer = RequestWriter(source, answers, stop)
         by_status: Counter[int] = Counter()
         registry.register(SourceMetrics(chosen.name, writer.written, gauges(writer), by_status))
-        server = uvicorn.Server(
-            uvicorn.Config(
-                application(writer, valid_tokens, chosen.key, by_status),
-                log_config=None,
-                access_log=False,
-                server_header=False,
-                limit_concurrency=MOST_REQUESTS,
-                timeout_graceful_shutdown=round(ANSWER_SECONDS) + 5,
+        address = f"[{chosen.address}]" if chosen.address.version == IPV6 else chosen.address
+        registration = Registration(
+            where,
+            new_record(chosen.name, chosen.stream, SourceKind.HTTP, f"http://{address}:{chosen.port}"),
+            partial(measured, writer, by_status),
+            writer.written.trouble,
+            stop,
+            metrics=chosen.metrics,
+            follow=partial(_throttle, writer, chosen.stream),
+        )
+        with registration:
+            dog = watchdog("server", registration.hung)
+            server = uvicorn.Server(
+                uvicorn.Config(
+                    application(writer, valid_tokens, chosen.key, by_status, watched(dog)),
+                    log_config=None,
+                    access_log=False,
+                    server_header=False,
+                    limit_concurrency=MOST_REQUESTS,
+                    timeout_graceful_shutdown=round(ANSWER_SECONDS) + 5,
+                )
             )
-        )
-        ended = threading.Event()
-        writing = threading.Thread(target=_write, args=(writer, server), name="writer")
-        watching = threading.Thread(
-            target=partial(throttle.follow, where, chosen.stream, writer.throttle, ended),
-            name="throttle",
-            daemon=True,
-        )
-        writing.start()
-        watching.start()
-        try:
-            server.run(sockets=[listening])  # ends at SIGTERM, once open requests are answered
-        finally:
-            writer.close()
-            writing.join()
-            ended.set()
+            writing = threading.Thread(
+                target=_write, args=(writer, server, watchdog("writer", registration.hung)), name="writer"
+            )
+            writing.start()
+            try:
+                server.run(sockets=[listening])  # ends at SIGTERM, once open requests are answered
+            finally:
+                writer.close()
+                writing.join()
+            if writer.ended is not None:
+                raise writer.ended
+            if not stop.is_set():  # no signal has ended the server
+                message = f"the writer of source {chosen.name} failed; the log has the error"
+                raise SourceError(message)
     log.info("source stopped", source=chosen.name)
-    if writer.ended is not None:
-        raise writer.ended
 
 
-def _write(writer: RequestWriter, server: uvicorn.Server) -> None:
+def measured(writer: RequestWriter, by_status: Counter[int]) -> Measured:
+    """Return the figures of a source that takes records over HTTP."""
+    return Measured(
+        records=writer.written.records,
+        last=writer.written.last or None,
+        refused=writer.written.refused,
+        waiting_bytes=writer.waiting_bytes,
+        throttled=by_status[429],
+    )
+
+
+def _throttle(writer: RequestWriter, stream: str, channel: Channel | None) -> None:
+    """Let in what the tiers take. While ZooKeeper is away, nothing is throttled: the stream keeps
+    what the tiers do not take.
+    """
+    writer.throttle(None if channel is None else admitted(channel, stream))
+
+
+def _write(writer: RequestWriter, server: uvicorn.Server, dog: Watchdog) -> None:
+    dog.start()
     try:
-        writer.run()
+        writer.run(dog.turn)
     finally:
+        dog.stop()
         server.should_exit = True
 
 

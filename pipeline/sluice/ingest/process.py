@@ -1,23 +1,31 @@
 """What the processes `files` and `http` have in common: options, signals and exit codes."""
 
 import argparse
+import os
 import re
 import signal
+import socket
 import sys
 import threading
+import time
 from collections.abc import Callable
+from contextlib import suppress
 
 from confluent_kafka import KafkaException
 
 from sluice.ingest.source import SourceError, TakenOverError
 from sluice.kafka.reader import StreamError
 from sluice_ops.process.logs import configure_logs
+from sluice_ops.process.watchdog import LoopLimits, Watchdog
 from sluice_ops.site import endpoints
 
 NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,62}[a-z0-9])?")
 LARGEST_PORT = 65_535
 TAKEN_OVER_EXIT = 4
 """The exit code if another process owns the source. The unit file then starts no other process."""
+HUNG_EXIT = 5
+"""The exit code if a loop of the source hung. The unit file then starts another process."""
+LIMITS = LoopLimits(busy=60.0, idle=10.0)
 
 
 def source_name(text: str) -> str:
@@ -51,9 +59,32 @@ def parser(module: str, description: str) -> argparse.ArgumentParser:
     return options
 
 
+def watchdog(loop: str, give_up: Callable[[], None]) -> Watchdog:
+    """Return what ends this process if a loop of it hangs. A wait for Kafka is no hang."""
+    return Watchdog(loop, LIMITS, ("sluice.ingest.source",), give_up=give_up, exit_code=HUNG_EXIT)
+
+
+def tell_systemd() -> None:
+    """Tell systemd again and again that this process runs, if its unit has WatchdogSec."""
+    address, microseconds = os.environ.get("NOTIFY_SOCKET"), os.environ.get("WATCHDOG_USEC")
+    if not address or not microseconds:
+        return
+    place, pause = address.replace("@", "\0", 1), int(microseconds) / 4_000_000
+
+    def tell() -> None:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as channel:
+            while True:
+                with suppress(OSError):  # systemd is restarted just now
+                    channel.sendto(b"WATCHDOG=1", place)
+                time.sleep(pause)
+
+    threading.Thread(target=tell, name="systemd", daemon=True).start()
+
+
 def run(chosen: argparse.Namespace, serve: Callable[[argparse.Namespace, threading.Event], None]) -> int:
     """Run `serve` until a signal sets the event; return the exit code."""
     configure_logs()
+    tell_systemd()
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.set())

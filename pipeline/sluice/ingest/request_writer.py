@@ -4,7 +4,7 @@ import math
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 
@@ -22,6 +22,7 @@ BATCH_BYTES = 8 * 1024 * 1024
 """About the most bytes of one transaction."""
 AGAIN_SECONDS = 1.0
 """The pause after Kafka took nothing."""
+TURN_SECONDS = 1.0
 TROUBLE_SECONDS = 10.0
 """Without an answer of Kafka for so long, the source is not healthy."""
 BUSY_SECONDS = 1
@@ -118,9 +119,12 @@ class RequestWriter:
             self._is_closed = True
             self._changed.notify()
 
-    def run(self) -> None:
-        """Write until `close`, or until another process owns the source."""
-        while self.ended is None and (batch := self._next()):
+    def run(self, turn: Callable[[], None] = lambda: None) -> None:
+        """Write until `close`, or until another process owns the source.
+
+        `turn` is called at each turn of the loop, at least once a second while nothing waits.
+        """
+        while self.ended is None and (batch := self._next(turn)):
             now = time.time()
             new = {
                 waiting.key: Answer(body=waiting.body, records=len(waiting.records), at=now)
@@ -133,12 +137,13 @@ class RequestWriter:
                 for number, record in enumerate(waiting.records)
             ]
             self._writing_since = time.monotonic()
+            self.written.begin()
             try:
                 self._source.write(records, self._answers.changes(new, now))
             except NotWrittenError as error:
                 log.warning("Kafka took no records; clients are told to try again", reason=str(error))
                 self._failed_at = time.monotonic()
-                self.written.refused += 1
+                self.written.refuse(str(error))
                 self._fail(batch)
                 self._stop.wait(AGAIN_SECONDS)
             except SourceError as error:
@@ -153,10 +158,12 @@ class RequestWriter:
                 self._written(batch, new, now)
             self._writing_since = math.inf
 
-    def _next(self) -> list[_Waiting]:
+    def _next(self, turn: Callable[[], None]) -> list[_Waiting]:
         """Return the requests of the next transaction; none if the writer is closed."""
         with self._changed:
-            self._changed.wait_for(lambda: self._queue or self._is_closed)
+            turn()
+            while not self._changed.wait_for(lambda: self._queue or self._is_closed, TURN_SECONDS):
+                turn()
             batch: list[_Waiting] = []
             size = 0
             while self._queue and (not batch or size + self._queue[0].size <= BATCH_BYTES):

@@ -14,19 +14,42 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from sluice.ingest.source import SourceError
+from sluice_ops.model.source import Trouble
 
 Gauges: TypeAlias = Sequence[tuple[str, str, Callable[[], float]]]
 """Of each gauge: its name, its text, and its value."""
 
 
-class Written:
-    """Counts what Kafka has committed of a source."""
+TROUBLE_SECONDS = 30.0
+"""For so long Kafka may take nothing of what waits; then the source tells people."""
+QUIET_SECONDS = 60.0
+"""After this time without another try, nothing waits any more: the refused clients are gone."""
 
-    def __init__(self) -> None:
-        """Begin to count."""
+
+class Written:
+    """Counts what Kafka has committed of a source, and knows since when records wait for Kafka."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        """Begin to count. `clock` must be monotonic."""
+        self._clock = clock
         self.records = self.bytes = self.refused = 0
         self.last = 0.0
         """When Kafka committed last. Wall clock."""
+        self._waits_since: float | None = None
+        self._refused_at: float | None = None
+        """When Kafka refused the last try; None while a try lasts."""
+        self._reason = ""
+
+    def begin(self) -> None:
+        """Tell that a transaction is written now."""
+        self._refused_at = None
+        if self._waits_since is None:
+            self._waits_since, self._reason = self._clock(), "Kafka does not answer"
+
+    def refuse(self, reason: str) -> None:
+        """Count a transaction of which Kafka took nothing."""
+        self.refused += 1
+        self._refused_at, self._reason = self._clock(), reason
 
     def add(self, values: Iterable[bytes]) -> None:
         """Count committed records."""
@@ -34,6 +57,16 @@ class Written:
             self.records += 1
             self.bytes += len(value)
         self.last = time.time()
+        self._waits_since = None
+
+    def trouble(self) -> Trouble | None:
+        """Return why nothing is written although records wait; None if all is well."""
+        since, refused_at, now = self._waits_since, self._refused_at, self._clock()
+        if since is None or now - since < TROUBLE_SECONDS:
+            return None
+        if refused_at is not None and now - refused_at > QUIET_SECONDS:
+            return None
+        return Trouble(since=time.time() - (now - since), sentence=self._reason)
 
 
 class SourceMetrics(Collector):

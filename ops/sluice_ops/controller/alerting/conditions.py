@@ -136,6 +136,7 @@ def conditions(look: Look) -> list[Condition]:
     """
     present = [*_site(look), *_certificates(look), *_reports(look)]
     if look.blocked is None:
+        present += [*_sources(look), *_writeless_streams(look)]
         present += [*_hosts(look), *_tokens(look), *_changes(look), *_waiting(look), *_reclaims(look)]
         for tier in look.view.tiers.values():
             present += _tier(look, tier)
@@ -234,6 +235,66 @@ def _hosts(look: Look) -> Iterator[Condition]:
                     kind=kind,
                     host=name,
                 )
+
+
+def _sources(look: Look) -> Iterator[Condition]:
+    """Yield the sources that are gone, have just failed, or were taken over."""
+    for name, source in look.view.sources.items():
+        record, taken = source.record, source.taken
+        if taken is not None and look.now < taken.at + EVENT_SECONDS:
+            yield BY_NAME["source-taken-over"].condition(
+                f"{name}/{taken.at:.0f}",
+                detail=taken.sentence,
+                ends_at=taken.at + EVENT_SECONDS,
+                recovers=False,
+                source=record.name,
+                stream=record.stream,
+                host=taken.host,
+            )
+        of_host = f"host-lost:{record.host}"
+        causes = ("brake:hosts", of_host) if of_host in look.host_causes else ()
+        if not source.live:
+            yield BY_NAME["source-down"].condition(
+                name,
+                detail=record.ended or "",
+                causes=causes,
+                source=record.name,
+                stream=record.stream,
+                host=record.host,
+            )
+        elif (
+            record.failures
+            and look.now < record.since + STEADY_SECONDS
+            and not _was_told(look, f"source-down:{name}", record.since)
+        ):
+            yield BY_NAME["source-failed"].condition(
+                name,
+                detail=record.failures[-1].how,
+                source=record.name,
+                stream=record.stream,
+                host=record.host,
+            )
+
+
+def _was_told(look: Look, key: str, at: float) -> bool:
+    """Tell whether an alert was told that lasted until this time."""
+    alerts = look.view.alerts
+    return any(
+        alert.key == key and alert.told_at is not None and (alert.gone_at or look.now) >= at
+        for alert in (*alerts.alerts.values(), *alerts.ended)
+    )
+
+
+def _writeless_streams(look: Look) -> Iterator[Condition]:
+    """Yield the streams whose sources write nothing: a fault of Kafka is one alert for all."""
+    reasons: dict[str, list[str]] = {}
+    for source in look.view.sources.values():
+        record = source.record
+        if source.live and record.trouble is not None:
+            reason = f"{record.name} on {record.host}: {record.trouble.sentence}"
+            reasons.setdefault(record.stream, []).append(reason)
+    for stream, of_stream in reasons.items():
+        yield BY_NAME["source-stands-still"].condition(stream, detail="; ".join(of_stream), stream=stream)
 
 
 def _hung(observed: Observed) -> Iterator[tuple[str, float, str, str]]:

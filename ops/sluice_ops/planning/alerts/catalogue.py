@@ -195,6 +195,45 @@ ALERTS = (
         watched=False,
     ),
     AlertKind(
+        "source-down",
+        CRITICAL,
+        30,
+        "source {source} of stream {stream} on {host} is gone",
+        "lines of its files wait there; clients of HTTP get no answer; what it wrote is in the stream once",
+        "look at {host}: `systemctl status sluice-ingest@{source}`, and start the source again; an http "
+        "source may start on another machine; if it shall not run any more: "
+        "sluice ingest forget {source} --stream {stream}",
+        ("SluiceSourceDown", "sluice_source_up == 0"),
+    ),
+    AlertKind(
+        "source-failed",
+        WARNING,
+        0,
+        "source {source} of stream {stream} on {host} failed",
+        "another process continues after the last record that is in the stream; no record is lost",
+        "read the log: `journalctl -u sluice-ingest@{source}`; if it fails again, check disk and memory "
+        "of {host}",
+    ),
+    AlertKind(
+        "source-stands-still",
+        CRITICAL,
+        30,
+        "records wait for stream {stream}, and Kafka takes none of them",
+        "its sources try again each second; files keep their lines, and clients of HTTP get 503",
+        "run `sluice doctor`; if Kafka is well, read the log of the source named above",
+        ("SluiceSourceStandsStill", "max by (stream) (sluice_source_stands_still) == 1"),
+    ),
+    AlertKind(
+        "source-taken-over",
+        WARNING,
+        0,
+        "another process has taken over source {source} of stream {stream} from {host}",
+        "the process on {host} has ended and is not started again; the other one reads its own files",
+        "`sluice status` shows the other process; if both shall run, give each a name of its own; "
+        "otherwise: systemctl disable sluice-ingest@{source} on {host}",
+        stops_reboots=False,
+    ),
+    AlertKind(
         "tier-given-up",
         CRITICAL,
         60,

@@ -22,7 +22,6 @@ from sluice_ops.cli.errors import Commands, WrongUsageError, explain
 from sluice_ops.cloud.errors import CloudAwayError, CloudError
 from sluice_ops.main import app
 from sluice_ops.model import paths
-from sluice_ops.model.alert import AlertRecord
 from sluice_ops.model.backpressure import Hold, Holds
 from sluice_ops.model.change import ChangeSpec
 from sluice_ops.model.exit_codes import AWAY, FAILED, WRONG_USAGE
@@ -30,6 +29,7 @@ from sluice_ops.model.ids import TierName, UnitId
 from sluice_ops.model.incarnation import TierProgress, TierWanted
 from sluice_ops.model.status import Check
 from sluice_ops.model.tier import Mode
+from sluice_ops.operations.snapshot import Seen
 from sluice_ops.planning.changes.kinds import KINDS
 from sluice_ops.queries.figures import Audited, Figures, OpenLoss, Replaying
 from sluice_ops.queries.remembered_units import RememberedUnit
@@ -122,7 +122,7 @@ def test_status_names_the_node_of_a_tier_that_cannot_be_read(
     endpoints(tmp_path)
     monkeypatch.setattr("sluice_ops.cli.status.read_figures", Figures)
     view = View(unread={"counts": "/tiers/counts/owner"})
-    monkeypatch.setattr("sluice_ops.cli.status.snapshot_and_alerts", lambda: (view, AlertRecord()))
+    monkeypatch.setattr("sluice_ops.cli.status.snapshot_with_figures", lambda: Seen(view))
     message = (
         "counts cannot be read: running units continue, and nothing is decided for them; "
         "/tiers/counts/owner: "

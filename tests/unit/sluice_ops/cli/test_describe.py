@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 from sluice_ops.cli import status
-from sluice_ops.model.alert import AlertRecord
 from sluice_ops.model.assignment import (
     Assignment,
     HostFacts,
@@ -40,6 +39,7 @@ from sluice_ops.model.scaler import Mode as ScalerMode
 from sluice_ops.model.share import Layer, LayerEntry, Layers, PipelineShare, Share
 from sluice_ops.model.status import ControllerStatus, TierState, TierStatus
 from sluice_ops.model.tier import Delivery, Kind, Mode, TierSpec
+from sluice_ops.operations.snapshot import Seen
 from sluice_ops.planning.placement.cluster import Rules
 from sluice_ops.planning.placement.shares import capacity_totals
 from sluice_ops.queries import describe
@@ -484,7 +484,7 @@ def test_status_shows_what_the_scaler_wants_as_text_and_json(
     monkeypatch.setattr(status, "read_figures", Figures)
     monkeypatch.setattr(status, "the_site", no_site)
     view = view_of_decision(4, ScalerMode.ACT)
-    monkeypatch.setattr(status, "snapshot_and_alerts", lambda: (view, AlertRecord()))
+    monkeypatch.setattr(status, "snapshot_with_figures", lambda: Seen(view))
     sentence = "enrich: the scaler sets 4 workers instead of 2: 400 records/s need them"
     status.show(as_json=False)
     assert sentence in capsys.readouterr().out.splitlines()

@@ -78,6 +78,8 @@ def test_only_the_admin_may_change_a_node_outside_the_table():
         (paths.loss("entry"), {Role.AUDIT, Role.CONTROLLER}),
         (paths.CONTROLLER_KEY, {Role.CONTROLLER}),
         (paths.instance("i-1"), {Role.OPERATOR}),
+        (paths.source("web@raw"), {Role.SOURCE}),
+        (paths.source_live("web@raw"), {Role.SOURCE}),
         (paths.joining("h1"), set()),
         (paths.claim("h1"), {Role.JOINER}),
         (paths.answer("h1"), {Role.CONTROLLER}),

@@ -17,6 +17,7 @@ from sluice_ops.model.joining import Claim, Sealed
 from sluice_ops.model.load import TierLoad
 from sluice_ops.model.rolling import NOT_BEFORE
 from sluice_ops.model.share import Share
+from sluice_ops.model.source import Failure, SourceFigures, SourceKind, SourceRecord, TakenOver, Trouble
 from sluice_ops.model.status import Loss
 from sluice_ops.model.tier import Mode, Standby, TierSpec
 from sluice_ops.operations.approvals import answer
@@ -527,3 +528,112 @@ def test_a_change_waits_while_an_alert_lasts_if_the_site_file_says_so(site):
     site.wait(10)
     assert not runbook.ended
     assert "while alerts last: host-lost:h3" in site.alert("change-waits").happened
+
+
+def source(site, name="web", *, live=True, **fields):
+    """Put a source of the stream `raw` into the channel."""
+    record = SourceRecord(
+        name=name,
+        stream="raw",
+        kind=SourceKind.HTTP,
+        where="http://127.0.0.1:8080",
+        host="h1",
+        pid=1,
+        identity="a",
+        since=site.wall(),
+    ).model_copy(update=fields)
+    site.channel.put(paths.source(record.id), record)
+    if live:
+        site.channel.put(paths.source_live(record.id), SourceFigures(identity="a", at=1.0))
+
+
+def gone(site, name="web"):
+    """End the process of a source as a kill does."""
+    site.channel.delete(paths.source_live(f"{name}@raw"))
+
+
+def test_a_source_that_runs_or_was_stopped_is_no_alert(site):
+    source(site)
+    site.wait(60)
+    gone(site)
+    site.channel.delete(paths.source("web@raw"))
+    site.wait(120)
+    assert site.record.number == 0
+
+
+def test_a_source_that_is_gone_is_one_critical_alert_with_the_way_out(site):
+    source(site)
+    site.wait(10)
+    gone(site)
+    site.wait(20)
+    assert site.fired == set()
+    site.wait(30)
+    assert site.fired == {"source-down:web@raw"}
+    alert = site.alert("source-down")
+    assert (alert.severity, alert.happened) == (
+        Severity.CRITICAL,
+        "source web of stream raw on h1 is gone",
+    )
+    assert "sluice ingest forget web --stream raw" in alert.do
+
+
+def test_the_reason_that_a_source_left_is_told(site):
+    source(site, live=False, ended="Kafka refuses the source web")
+    site.wait(60)
+    assert site.alert("source-down").happened.endswith("is gone: Kafka refuses the source web")
+
+
+def test_a_source_that_failed_is_told_until_the_next_one_is_steady(site):
+    source(site, failures=(Failure(at=1.0, how="one of its loops hung"),))
+    site.wait(10)
+    assert site.fired == {"source-failed:web@raw"}
+    assert site.alert("source-failed").happened.endswith("failed: one of its loops hung")
+    site.wait(400)
+    assert site.record.alerts == {}
+
+
+def test_a_source_whose_loss_was_told_is_not_told_again_at_its_return(site):
+    source(site)
+    site.wait(10)
+    gone(site)
+    site.wait(60)
+    source(site, failures=(Failure(at=1.0, how="its process was gone"),))
+    site.wait(300)
+    told = {alert.key for alert in (*site.record.alerts.values(), *site.record.ended)}
+    assert told == {"source-down:web@raw"}
+
+
+def test_a_lost_host_explains_its_sources(site):
+    name = site.placement("counts").driver
+    source(site, host=name)
+    source(site, "far", host="elsewhere")
+    site.wait(10)
+    site.agents[name].die()
+    gone(site)
+    gone(site, "far")
+    site.wait(120)
+    told = {alert.key for alert in site.record.alerts.values() if alert.told_at is not None}
+    assert told == {f"host-lost:{name}", "source-down:far@raw"}
+
+
+def test_sources_that_wait_for_kafka_are_one_alert_of_their_stream(site):
+    trouble = Trouble(since=site.wall(), sentence="Kafka does not answer")
+    source(site, trouble=trouble)
+    source(site, "app", trouble=trouble)
+    site.wait(60)
+    assert site.fired == {"source-stands-still:raw"}
+    assert site.alert("source-stands-still").happened == (
+        "records wait for stream raw, and Kafka takes none of them: "
+        "app on h1: Kafka does not answer; web on h1: Kafka does not answer"
+    )
+
+
+def test_a_source_that_lost_its_name_is_an_event(site):
+    source(site, host="h2")
+    taken = TakenOver(host="h1", pid=1, sentence="taken over by h2, process 7", at=site.wall())
+    site.channel.put(paths.source_taken("web@raw"), taken)
+    site.wait(20)
+    assert {key.partition("/")[0] for key in site.fired} == {"source-taken-over:web@raw"}
+    assert "disable sluice-ingest@web on h1" in site.alert("source-taken-over").do
+    site.wait(20)
+    assert site.record.number == 1

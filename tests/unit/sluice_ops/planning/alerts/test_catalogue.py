@@ -15,7 +15,7 @@ DOCS = Path(__file__).resolve().parents[5] / "docs"
 PLACES = {
     "change",
     *("by", "again", "what", "did", "do", "value", "host", "tier", "incarnation", "instance"),
-    *("kind", "role", "step", "tenant", "unit"),
+    *("kind", "role", "source", "step", "stream", "tenant", "unit"),
 }
 
 
