@@ -2,6 +2,7 @@
 import { useEffect, useRef, useState } from "react";
 import { boxes, type Edge, type Graph, graph, spark } from "./graph.ts";
 import { Act, Pill, Runbooks, To } from "./parts.tsx";
+import { Sources } from "./sources.tsx";
 import type { Series, State, Tier } from "./state.ts";
 import { count, duration, latency, rate, tone, workers } from "./words.ts";
 
@@ -165,6 +166,7 @@ export function Flow({ state }: { state: State }) {
           ))}
         </ol>
       )}
+      <Sources state={state} />
     </div>
   );
 }

@@ -62,6 +62,22 @@ export type Host = {
   reboot_needed: boolean;
 };
 
+export type Source = {
+  name: string;
+  stream: string;
+  kind: string;
+  /** running, stands still, or lost. */
+  state: string;
+  host: string;
+  where: string;
+  failures: { at: number; how: string }[];
+  rate: number | null;
+  records: number | null;
+  last: number | null;
+  waiting_bytes: number | null;
+  throttled: number | null;
+};
+
 export type Slot = { id: string; host: string; tenant: string; incarnation: number; state: string };
 
 export type Progress = {
@@ -181,6 +197,7 @@ export type State = {
   doing: Doing[];
   hosts: Host[];
   tiers: Tier[];
+  sources: Source[];
   slots: Slot[];
   shares: Share[];
   /** What each layer above the site file sets, also where a higher layer wins. */

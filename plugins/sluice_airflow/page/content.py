@@ -1,7 +1,7 @@
 """What the page shows of one pipeline, from the queries of `sluice status` and the other lists."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -12,17 +12,22 @@ from sluice_ops.model.alert import AlertRecord, AlertRequests
 from sluice_ops.model.batch import BatchGrants
 from sluice_ops.model.ids import ChangeId
 from sluice_ops.model.share import LayerEntry, Numbers
+from sluice_ops.model.source import SourceFigures
 from sluice_ops.planning.changes.kinds import KINDS
 from sluice_ops.queries import alerts, batch_queue, describe
 from sluice_ops.queries.figures import Figures
 from sluice_ops.queries.history import changes_of
 from sluice_ops.queries.lines import ChangeLine, SlotLine
+from sluice_ops.queries.sources import source_lines
 from sluice_ops.queries.status import shares_of, status_of, troubles
 from sluice_ops.queries.verdicts import verdict
 from sluice_ops.site.site_file import SiteError
 from sluice_ops.snapshot.mirror import Mirror
+from sluice_ops.snapshot.sources import source_figures
 from sluice_ops.snapshot.view import View, read_view
 
+SECTIONS = ("controller", "doing", "hosts", "tiers", "sources", "shares", "replays")
+"""What the page shows as `sluice status` does."""
 CHANGES = 20
 """The number of changes that the page lists."""
 OLDEST, CORRECT_SECONDS = 25, 5.0
@@ -72,21 +77,26 @@ class PipelineReader:
             AlertRecord() if record is None else record.value,
             AlertRequests() if requests is None else requests.value,
         )
-        return {**content(self.view, self._hook.figures(), self._hook), "alerts": shown}
+        sources = source_figures(channel, self.view)
+        return {**content(self.view, self._hook.figures(), self._hook, sources), "alerts": shown}
 
 
-def content(view: View, figures: Figures, hook: SluiceHook) -> dict[str, Any]:
+def content(
+    view: View, figures: Figures, hook: SluiceHook, of_sources: Mapping[str, SourceFigures]
+) -> dict[str, Any]:
     """Return the content of the page as JSON values, without the time of the look.
 
     So a section is equal as long as nothing in it has changed.
     """
     shares = shares_of(view, hook.site)
-    status = status_of(view, shares, figures, hook.home, time.time())
+    now = time.time()
+    sources = source_lines(view, of_sources, now)
+    status = status_of(view, shares, figures, hook.home, now, sources)
     changes = changes_of(view, CHANGES + 1)
     return {
         "figures_missing": figures.missing,
         "shifts": _shifts(hook),
-        **{name: status[name] for name in ("controller", "doing", "hosts", "tiers", "shares", "replays")},
+        **{name: status[name] for name in SECTIONS},
         "notes": [*troubles(describe.tiers(view, figures)), *status["notes"], *shares.notes],
         "layers": [_layer(entry) for entry in view.layers.entries],
         "slots": [_slot(line) for line in describe.slots(view, figures)],

@@ -22,6 +22,7 @@ from sluice_ops.model.tier import Mode as TierMode
 from sluice_ops.planning.changes.kinds import KINDS
 from sluice_ops.queries.figures import Audited, Figures, OpenLoss
 from sluice_ops.site.site_file import SiteError, load
+from sluice_ops.snapshot.sources import source_figures
 from sluice_ops.snapshot.view import read_view
 from tests.simulation.memory import MemoryChannel
 
@@ -46,7 +47,8 @@ def the_site():
 
 def shown(channel, tmp_path, figures=None, site=the_site):
     hook = SimpleNamespace(site=site, home=tmp_path)
-    return content(read_view(channel), figures or Figures(), hook)
+    view = read_view(channel)
+    return content(view, figures or Figures(), hook, source_figures(channel, view))
 
 
 def test_a_tier_has_its_streams_and_the_decision_of_the_scaler(channel, tmp_path):
