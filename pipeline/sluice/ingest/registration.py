@@ -154,8 +154,9 @@ class Registration:
         try:
             self._follow(channel)
             trouble = self._trouble()
-            is_news = (trouble is None) != (self._record.trouble is None) or channel.session != self._session
-            if is_news or time.monotonic() >= self._due:
+            is_changed = (trouble is None) != (self._record.trouble is None)
+            is_new_session = self._session is not None and channel.session != self._session
+            if is_changed or is_new_session or time.monotonic() >= self._due:
                 self._record = self._record.model_copy(update={"trouble": trouble})
                 self._report(channel)
                 self._due = time.monotonic() + EVERY_SECONDS
@@ -243,10 +244,13 @@ class Registration:
 def _is_dead(earlier: SourceRecord) -> bool:
     """Tell whether the process of a source ran on this machine and is gone.
 
-    ZooKeeper keeps the node of a killed process for a few seconds.
+    ZooKeeper keeps the node of a killed process for a few seconds. A container that is started
+    again gives the next process the same number.
     """
     if earlier.host != this_host():
         return False
+    if earlier.pid == os.getpid():
+        return True
     try:
         os.kill(earlier.pid, 0)
     except ProcessLookupError:

@@ -2,6 +2,8 @@
 
 import os
 import socket
+import subprocess
+import sys
 import threading
 import time
 from types import SimpleNamespace
@@ -146,7 +148,6 @@ def test_a_source_that_was_taken_over_says_so_beside_the_new_record(tree):
         first.registration.__exit__(TakenOverError, TakenOverError(message), None)
         assert value(tree, paths.source_taken(ID), TakenOver).sentence == message
         assert record(tree).identity == second.record.identity
-        assert record(tree).failures == ()
 
 
 def test_the_process_after_a_killed_one_counts_the_failure(tree):
@@ -157,15 +158,16 @@ def test_the_process_after_a_killed_one_counts_the_failure(tree):
     assert failure.how == "its process was gone, and left no message"
 
 
-def test_a_killed_process_is_known_though_zookeeper_keeps_its_node(tree):
-    left(tree)
+@pytest.mark.parametrize("pid", [GONE_PID, os.getpid()])
+def test_a_killed_process_is_known_though_zookeeper_keeps_its_node(tree, pid):
+    left(tree, pid=pid)
     tree.put(paths.source_live(ID), SourceFigures(identity="earlier", at=1.0))
     with Process().registration:
         until(lambda: value(tree, paths.source_live(ID), SourceFigures).identity != "earlier")
         assert len(record(tree).failures) == 1
 
 
-@pytest.mark.parametrize("place", [{"pid": os.getpid()}, {"host": "another"}])
+@pytest.mark.parametrize("place", [{"pid": os.getppid()}, {"host": "another"}])
 def test_a_process_that_still_runs_elsewhere_has_not_failed(tree, place):
     left(tree, **place)
     tree.put(paths.source_live(ID), SourceFigures(identity="earlier", at=1.0))
@@ -232,6 +234,20 @@ def test_records_that_wait_for_kafka_are_trouble_until_kafka_takes_them():
     assert written.trouble() is not None
     written.add([b"one"])
     assert (written.trouble(), written.refused) == (None, 2)
+
+
+def test_a_source_whose_loop_hangs_ends_with_a_code_that_starts_it_again():
+    program = (
+        "import time; from sluice.ingest import process; "
+        "process.LIMITS = process.LoopLimits(busy=1.0, idle=1.0); "
+        "process.watchdog('source', lambda: print('told', flush=True)).start(); time.sleep(60)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=30
+    )
+    assert done.returncode == process.HUNG_EXIT != process.TAKEN_OVER_EXIT
+    assert "told" in done.stdout
+    assert "the working loop of the source has made no progress" in done.stderr
 
 
 def test_systemd_is_told_that_the_process_runs(tmp_path, monkeypatch):

@@ -3,6 +3,7 @@
 A dry run only returns the plan. For a burst, the step approval asks before instances are launched.
 """
 
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
@@ -25,6 +26,7 @@ from sluice_ops.model.change import (
 )
 from sluice_ops.model.rolling import NOT_BEFORE
 from sluice_ops.model.scaler import asked_by_scaler
+from sluice_ops.model.source import SourceKind
 from sluice_ops.model.trail import what_of
 from sluice_ops.model.wording import listed, workers
 from sluice_ops.planning import rolling
@@ -34,6 +36,7 @@ from sluice_ops.planning.changes.kinds import KINDS
 from sluice_ops.planning.changes.plan import aftermath, plan
 from sluice_ops.planning.check.checker import violations
 from sluice_ops.planning.placement.cluster import Cluster, RefusedError
+from sluice_ops.snapshot.view import View
 
 
 class _Planned(NamedTuple):
@@ -154,12 +157,27 @@ def _planned(draft: Draft, operation: Operation, approved: ChangeSpec | None) ->
         planned = planned.model_copy(
             update={"unpredicted": "the time until the agents of the new instances have registered"}
         )
+    planned = planned.model_copy(update={"notes": (*planned.notes, *_sources_that_stay(spec, draft.view))})
     does = describe(planned)
     if launches and spec.launch is not None:
         does = f"{spec.launch.does}; then {does}"
     facts = facts_of(spec, planned, now, draft.view.open_alerts, draft.now)
     asked = approvals.asks(draft, operation, facts, does)
     return _Planned(spec, planned, asked)
+
+
+def _sources_that_stay(spec: ChangeSpec, view: View) -> Iterator[str]:
+    """Yield a note on each source of a host that the change empties: no change moves a source."""
+    hosts = frozenset(spec.named_hosts) if KINDS[spec.kind].empties_host else frozenset()
+    for source in view.sources.values():
+        record = source.record
+        if record.host in hosts and source.live:
+            stays = f"source {record.name} of stream {record.stream} stays on {record.host}"
+            yield (
+                f"{stays}: start it on another machine under the same name, which takes it over"
+                if record.kind is SourceKind.HTTP
+                else f"{stays}, where its files are; it continues after a restart"
+            )
 
 
 def _asks(draft: Draft, operation: Operation, planned: _Planned) -> Waiting | None:
