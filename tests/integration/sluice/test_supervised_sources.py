@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
+import psutil
 import pytest
 
 from sluice.ingest.process import TAKEN_OVER_EXIT
@@ -15,7 +17,7 @@ from sluice_ops.model.access import Role
 from sluice_ops.model.alert import Alert, AlertRecord
 from tests.integration.sluice.operated_lab import running, sluice
 from tests.integration.sluice.test_ingest import Process, line
-from tests.lab import Lab, until
+from tests.lab import Lab, free_ports, until
 
 pytestmark = [pytest.mark.timeout(600), pytest.mark.long]
 FIRED_SECONDS = 60
@@ -34,13 +36,16 @@ def source_line(lab: Lab, name: str) -> Any:
     return lines[0] if lines else None
 
 
+def told(lab: Lab) -> dict[str, Alert]:
+    """Return the alerts that were told, by key."""
+    read = lab.channel.read(paths.ALERTS, AlertRecord)
+    alerts_by_key = {} if read is None else read.value.alerts
+    return {key: alert for key, alert in alerts_by_key.items() if alert.told_at is not None}
+
+
 def alerts(lab: Lab, name: str) -> dict[str, Alert]:
     """Return the alerts about a source that were told, by kind."""
-    read = lab.channel.read(paths.ALERTS, AlertRecord)
-    told = (
-        [] if read is None else [alert for alert in read.value.alerts.values() if alert.told_at is not None]
-    )
-    return {alert.kind: alert for alert in told if alert.subject.startswith(f"{name}@raw")}
+    return {alert.kind: alert for alert in told(lab).values() if alert.subject.startswith(f"{name}@raw")}
 
 
 def started(lab: Lab, folder: Path, name: str) -> Process:
@@ -94,6 +99,42 @@ def test_a_frozen_source_is_told_and_recovers(lab: Lab, tmp_path: Path) -> None:
         source.process.send_signal(signal.SIGCONT)
     until("the source is back", lambda: source_line(lab, "frozen")["state"] == "running", 60)
     assert source_line(lab, "frozen")["failures"] == []
+    assert source.end() == 0
+
+
+def broker(lab: Lab) -> psutil.Process:
+    """Return the lab's broker."""
+    supervisord = psutil.Process(int((lab.home / "run" / "supervisord.pid").read_text()))
+    (found,) = [each for each in supervisord.children() if "kafka.Kafka" in each.cmdline()]
+    return found
+
+
+def test_requests_that_wait_for_a_frozen_kafka_are_told_and_written_later(lab: Lab) -> None:
+    port, metrics = free_ports(2)
+    words = ("--port", str(port), "--metrics", f"127.0.0.1:{metrics}")
+    source = Process(lab, "http", "--name", "web", *words)
+    until("the source is registered", lambda: source_line(lab, "web"), 60)
+    addresses = [each for each in sluice(lab, "metrics") if each["labels"]["role"] == "source"]
+    assert [address["targets"] for address in addresses] == [[f"127.0.0.1:{metrics}"]]
+
+    def send() -> int:
+        headers = {"Content-Type": "application/json", "Idempotency-Key": "one"}
+        url = f"http://127.0.0.1:{port}/records"
+        return httpx.post(url, content="{}", headers=headers, timeout=40).status_code
+
+    kafka = broker(lab)
+    kafka.suspend()
+    try:
+        assert send() == 503
+        until("the alert is told", lambda: "source-stands-still:raw" in told(lab), 2 * FIRED_SECONDS)
+        shown = source_line(lab, "web")
+        assert shown["state"] == "stands still"
+        assert shown["waiting_bytes"] == len("{}")
+    finally:
+        kafka.resume()
+    until("the request is written", lambda: send() == 200, 60)
+    until("the source runs", lambda: source_line(lab, "web")["state"] == "running", 30)
+    assert source_line(lab, "web")["failures"] == []
     assert source.end() == 0
 
 
