@@ -62,14 +62,16 @@ def until(condition: str, check: Callable[[], T], seconds: float = DEADLINE_SECO
     return result
 
 
-def run_command(module: str, *arguments: str, env: dict[str, str], stderr: IO[str] | None = None) -> None:
+def run_command(
+    module: str, *arguments: str, env: dict[str, str], cwd: Path = ROOT, stderr: IO[str] | None = None
+) -> None:
     """Run a module to its end; fail if the module fails.
 
     The module is in a session of its own, so a terminal's Ctrl-C reaches only this process, which
     then lets the module end what the module has started.
     """
     command = [sys.executable, "-m", module, *arguments]
-    with subprocess.Popen(command, env=env, cwd=ROOT, stderr=stderr, start_new_session=True) as process:
+    with subprocess.Popen(command, env=env, cwd=cwd, stderr=stderr, start_new_session=True) as process:
         try:
             code = process.wait()
         except BaseException:
@@ -411,12 +413,13 @@ def opened(
     partitions: int = 4,
     kafka: str | None = None,
     zookeeper: str | None = None,
+    code: Path = ROOT,
 ) -> Iterator[Lab]:
     """Start services in `home` and publish a pipeline, by default the shipped one; remove both at
     the end.
 
     `more` is the rest of the site file. `kafka` and `zookeeper` are addresses of servers that the
-    test has started itself.
+    test has started itself. `code` is the folder with the pipeline's package.
     """
     site = home / "site.yaml"
     replication = "" if "replication:" in more else "replication: 1\n"
@@ -443,7 +446,7 @@ def opened(
         note = home / "validated.json"
         if pipeline in VALIDATED:
             note.write_text(VALIDATED[pipeline])
-        run_command("sluice.commands.publish", env=env)
+        run_command("sluice.commands.publish", env=env, cwd=code)
         VALIDATED[pipeline] = note.read_text()
         where = endpoints.Endpoints.model_validate_json((home / "endpoints.json").read_text())
         with Channel(where.zookeeper, where.credential(Role.ADMIN)) as channel:

@@ -171,6 +171,11 @@ def absorbed_counts(query: "StreamingQuery") -> Absorbed:
     )
 
 
+def batch_watermark(query: "StreamingQuery") -> int:
+    """Return the watermark of the query's present batch. Unit: epoch ms."""
+    return int(query._jsq.streamingQuery().lastExecution().offsetSeqMetadata().batchWatermarkMs())  # noqa: SLF001
+
+
 def hold_watermark(query: "StreamingQuery", watermark: "Watermark", waiting: "Iterable[int] | None") -> None:
     """Keep the watermark after the query's batch behind all waiting records.
 
@@ -180,9 +185,7 @@ def hold_watermark(query: "StreamingQuery", watermark: "Watermark", waiting: "It
     execution = query._jsq.streamingQuery().lastExecution()  # noqa: SLF001
     stats = [operator.eventTimeStats() for operator in _operators(execution.executedPlan(), TIMES)]
     times = [stat.value().max() if stat.value().count() else None for stat in stats]
-    for stat, newest in zip(
-        stats, watermark.after(times, waiting, execution.offsetSeqMetadata().batchWatermarkMs()), strict=True
-    ):
+    for stat, newest in zip(stats, watermark.after(times, waiting, batch_watermark(query)), strict=True):
         stat.reset()
         if newest is not None:
             stat.value().add(newest)

@@ -28,6 +28,8 @@ class LastBatch:
     """The topic ids of the streams that the ends belong to, as far as known."""
     epochs: dict[str, int] = field(default_factory=dict)
     """The leader epochs of the partitions that the ends belong to, as far as known."""
+    watermark: int | None = None
+    """The watermark of a state in this batch, if it is known. Unit: epoch ms."""
 
     def is_followed(self, oldest: dict[str, int]) -> bool:
         """Tell whether the inputs still hold all records after this batch.
@@ -47,6 +49,8 @@ class Batch:
     """The topic ids of the streams that the offsets belong to, as far as known."""
     epochs: dict[str, int] = field(default_factory=dict, compare=False)
     """The leader epochs of the partitions that the offsets belong to, as far as known."""
+    watermark: int | None = field(default=None, compare=False)
+    """The watermark of a state in this batch; None without a state. Unit: epoch ms."""
 
     @property
     def records(self) -> int:
@@ -67,7 +71,7 @@ class Batch:
                 )
                 raise BatchGapError(message)
         ends = {partition: max(end, begins[partition]) for partition, end in self.ends.items()}
-        return Batch(begins, ends) if ends != begins else None
+        return Batch(begins, ends, watermark=self.watermark) if ends != begins else None
 
     def reaches(self, done: dict[str, int]) -> bool:
         """Tell whether the batch ends at `done` or later in each partition.
@@ -75,6 +79,13 @@ class Batch:
         A state as of such a batch's end contains everything that is written.
         """
         return all(end >= done.get(partition, 0) for partition, end in self.ends.items())
+
+    def goes_back(self, last: LastBatch) -> bool:
+        """Tell whether less time has passed in this batch than in `last`.
+
+        A state may then lack results that `last` has, such as those of timers.
+        """
+        return self.watermark is not None and last.watermark is not None and self.watermark < last.watermark
 
     def expect(self, last: LastBatch | None) -> None:
         """Raise LedgerMovedError unless the batch begins exactly where `last` ended."""

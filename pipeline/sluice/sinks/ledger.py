@@ -110,6 +110,8 @@ STATEMENTS: tuple[sql.SQL | sql.Composed, ...] = (
         "ALTER TABLE tier_streams ADD COLUMN IF NOT EXISTS epochs jsonb NOT NULL DEFAULT '{}';"
         " ALTER TABLE ledger ADD COLUMN IF NOT EXISTS with_epochs boolean NOT NULL DEFAULT false"
     ),
+    # before: a run could take over with results that were older than those in the table
+    sql.SQL("ALTER TABLE ledger ADD COLUMN IF NOT EXISTS watermark bigint"),
     sql.SQL("CREATE TABLE IF NOT EXISTS added_up (name text PRIMARY KEY, added bigint NOT NULL DEFAULT 0)"),
     sql.SQL(
         "CREATE TABLE IF NOT EXISTS archived"
@@ -134,7 +136,7 @@ BATCHES = (
     " WHERE tier_streams.tier = ledger.tier),"
     " (SELECT coalesce(jsonb_object_agg(stream || '/' || partition, epoch), '{}') FROM tier_streams,"
     " jsonb_each(epochs) AS leaders (partition, epoch)"
-    " WHERE tier_streams.tier = ledger.tier AND with_epochs) FROM ledger"
+    " WHERE tier_streams.tier = ledger.tier AND with_epochs), watermark FROM ledger"
     " WHERE tier = %s"
 )
 LAST = f"{BATCHES} ORDER BY batch DESC"
@@ -543,8 +545,8 @@ class Ledger(Connected):
     ) -> None:
         cursor.execute(
             "INSERT INTO ledger (tier, incarnation, batch, begins, ends, rows_in, rows_out, filtered,"
-            " quarantined, replays, late, lost, written, replay, with_epochs, others)"
-            " VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)",
+            " quarantined, replays, late, lost, written, replay, with_epochs, others, watermark)"
+            " VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)",
             (
                 self.tier,
                 self.incarnation,
@@ -555,6 +557,7 @@ class Ledger(Connected):
                 replay,
                 with_epochs,
                 json.dumps({name: written.new for name, written in others.items()}) if others else None,
+                batch.watermark,
             ),
         )
 

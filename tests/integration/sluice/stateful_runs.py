@@ -9,6 +9,7 @@ from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from sluice.api import declarations
+from sluice.api.declarations import Pipeline
 from sluice.driver.engine.contract import Standalone
 from sluice.driver.engine.settings import EngineConfig
 from sluice.driver.engine.stateful import STRAGGLER_SECONDS, StatefulEngine
@@ -88,6 +89,7 @@ class Runs:
     owner: int = 0
     epoch: int = 0
     depot: Depot | None = None
+    pipeline: Pipeline = PIPELINE
     max_offsets: int | None = None
     """The largest batch, if it differs from the tier's."""
     savepoint: StartFrom | None = None
@@ -97,7 +99,7 @@ class Runs:
     """Where each incarnation began."""
 
     def start(self, number: int, partitions: int = STATE_PARTITIONS) -> StatefulEngine:
-        tier, endpoints = PIPELINE.tier(self.tier), self.lab.endpoints
+        tier, endpoints = self.pipeline.tier(self.tier), self.lab.endpoints
         tier = tier if self.max_offsets is None else replace(tier, max_offsets=self.max_offsets)
         config = EngineConfig(
             session=self.session,
@@ -131,7 +133,7 @@ class Runs:
 
     def wait_level(self, engine: StatefulEngine) -> None:
         """Wait until the tier's ledger has reached the end of its inputs."""
-        streams = [stream.name for stream in PIPELINE.tier(self.tier).inputs]
+        streams = [stream.name for stream in self.pipeline.tier(self.tier).inputs]
 
         def is_level() -> bool:
             engine.check()

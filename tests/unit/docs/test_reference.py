@@ -129,7 +129,7 @@ def test_a_table_has_the_columns_of_all_its_migrations() -> None:
     ledger = postgresql.tables()["ledger"]
     assert ledger.key == "tier, batch"
     assert ledger.columns["rows_in"] == "bigint NOT NULL"
-    assert {"late", "written", "lost", "replay", "with_epochs"} <= ledger.columns.keys()
+    assert {"late", "written", "lost", "replay", "with_epochs", "watermark"} <= ledger.columns.keys()
     marks = postgresql.tables()["marks"]
     assert marks.columns["position"] == "bigint[] NOT NULL"
     assert not {"offset", "index"} & marks.columns.keys()

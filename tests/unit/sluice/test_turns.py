@@ -143,3 +143,20 @@ def test_a_new_partition_is_read_from_its_begin():
 )
 def test_a_successor_takes_over_after_a_commit_or_from_a_silent_owner(age, waited, may_write):
     assert may_take_over(age, waited) is may_write
+
+
+@pytest.mark.parametrize(
+    ("age", "waited", "may_write"), [(0.1, 0.0, False), (4.5, 0.0, True), (0.1, 21.0, True)]
+)
+def test_a_batch_that_goes_back_leaves_the_turn_to_an_owner_that_writes(age, waited, may_write):
+    assert may_take_over(age, waited, goes_back=True) is may_write
+
+
+@pytest.mark.parametrize(
+    ("own", "last", "goes_back"),
+    [(5, 6, True), (6, 6, False), (7, 6, False), (None, 6, False), (5, None, False)],
+)
+def test_a_batch_goes_back_if_its_watermark_is_lower_than_the_last_ones(own, last, goes_back):
+    batch = Batch({"in/0": 5}, {"in/0": 9}, watermark=own).rest({"in/0": 7})
+    assert batch is not None
+    assert batch.goes_back(LastBatch(3, {"in/0": 7}, 0.0, 0.0, watermark=last)) is goes_back

@@ -90,12 +90,14 @@ class BatchTarget(Protocol):
         """
 
 
-def may_take_over(age: float, waited: float) -> bool:
+def may_take_over(age: float, waited: float, *, goes_back: bool = False) -> bool:
     """Tell whether now is a good moment to take over.
 
     `age` is the time since the owner's last commit, `waited` the time spent waiting. Unit: seconds.
+    If the batch `goes_back`, an owner that still writes keeps the turn.
     """
-    return age <= JUST_SECONDS or age >= QUIET_SECONDS or waited >= PATIENCE_SECONDS
+    is_due = age <= JUST_SECONDS and not goes_back
+    return is_due or age >= QUIET_SECONDS or waited >= PATIENCE_SECONDS
 
 
 class BatchWriter:
@@ -262,7 +264,8 @@ class BatchWriter:
             if not self.has_turn:
                 self._before = last.at
             self._waits_since = self._waits_since or time.monotonic()
-            if self._is_mine() or may_take_over(last.age, time.monotonic() - self._waits_since):
+            waited = time.monotonic() - self._waits_since
+            if self._is_mine() or may_take_over(last.age, waited, goes_back=batch.goes_back(last)):
                 return missing
             self.held.wait(LOOK_SECONDS)
 

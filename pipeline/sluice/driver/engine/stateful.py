@@ -6,6 +6,7 @@ import itertools
 import json
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from math import inf
 from typing import TYPE_CHECKING, Any
 
@@ -38,6 +39,7 @@ from sluice.postgres import UNAVAILABLE
 from sluice.records.routing import KEY, PARTITION, VALUE
 from sluice.records.state_inputs import (
     absorbed_counts,
+    batch_watermark,
     hold_watermark,
     output_mode,
     transformed_with_state,
@@ -292,7 +294,7 @@ class StateJob:
         name = query_name(self._config)
         query = next(query for query in self._config.session.streams.active if query.name == name)
         self._absorbed += absorbed_counts(query)
-        self._writer.put(rows, batch, self)
+        self._writer.put(rows, replace(batch, watermark=batch_watermark(query)), self)
         with self._config.flow.phases.labels("watermark").time():
             hold_watermark(query, self._watermark, self._waiting(batch.ends))
         if self._since != since:
@@ -318,7 +320,7 @@ class StateJob:
     def missing(self, batch: Batch, wait_for_turn: Callable[[Batch], Batch | None]) -> Batch | None:
         """Return what the ledger lacks, once this state has everything that the ledger has."""
         begins = {partition: self._level.get(partition, 0) for partition in batch.ends}
-        rest = wait_for_turn(Batch(begins, batch.ends))
+        rest = wait_for_turn(replace(batch, begins=begins))
         if rest is None:
             self._level = batch.ends
         elif not batch.reaches(rest.begins):
