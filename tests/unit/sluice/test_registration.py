@@ -158,7 +158,7 @@ def test_the_process_after_a_killed_one_counts_the_failure(tree):
     assert failure.how == "its process was gone, and left no message"
 
 
-@pytest.mark.parametrize("pid", [GONE_PID, os.getpid()])
+@pytest.mark.parametrize("pid", [GONE_PID, os.getpid()], ids=["gone", "reused"])
 def test_a_killed_process_is_known_though_zookeeper_keeps_its_node(tree, pid):
     left(tree, pid=pid)
     tree.put(paths.source_live(ID), SourceFigures(identity="earlier", at=1.0))
