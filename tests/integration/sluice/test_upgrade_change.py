@@ -22,7 +22,7 @@ from tests.lab import Lab, until
 
 __all__ = ["PIPELINE_MODULE"]
 TIER, RATE = "by-window", 100
-WHO = 'F.when(F.col("who") == "{who}", {what}).otherwise(F.col("who")).alias("who")'
+WHO = 'F.when(F.col("who") == "{who}", {replacement}).otherwise(F.col("who")).alias("who")'
 FAILING_NAME = 'F.raise_error(F.lit("cannot take this one"))'
 SLEPT = 'F.java_method(F.lit("java.lang.Thread"), F.lit("sleep"), F.lit(30000).cast("bigint"))'
 SLOW_NAME = f'F.concat("who", F.substring({SLEPT}, 1, 0))'
@@ -122,7 +122,9 @@ def test_code_with_other_state_is_refused_and_can_start_over_by_hand(
         "the state of the new code holds Aggregate of who, window(" in sentence
     )
     assert "count(1), max(id), and the checkpoint holds Aggregate of who, window(" in sentence
-    assert f"`sluice stop {TIER}`, `sluice upgrade {TIER}`, `sluice start {TIER}`" in sentence
+    assert (
+        f"`sluice stop {TIER}`, `sluice upgrade {TIER} --release {other}`, `sluice start {TIER}`" in sentence
+    )
     assert steps(refused).keys() == {"preflight"}
     assert owner(running) == line["incarnation"]
     assert_windows(running, feed, MARK)
