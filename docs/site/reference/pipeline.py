@@ -154,8 +154,8 @@ def _class(value: type) -> str:
         if made
         else [*by_name, *(written for _, written in arguments)]
     )
-    given = {node.arg for node in ast.walk(made[-1]) if isinstance(node, ast.arg)} if made else {*texts}
-    rows = [(code(name), texts[name]) for name, _ in arguments if texts.get(name) and name in given]
+    accepted = {node.arg for node in ast.walk(made[-1]) if isinstance(node, ast.arg)} if made else {*texts}
+    rows = [(code(name), texts[name]) for name, _ in arguments if texts.get(name) and name in accepted]
     listed = f"{table(('argument', 'meaning'), rows)}\n" if rows else ""
     methods = "".join(_methods(trees[-1])) if value.__name__ in TO_OVERRIDE else ""
     return _call(value.__name__, signature) + _text(trees[-1]) + listed + methods

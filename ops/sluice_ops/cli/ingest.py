@@ -117,8 +117,8 @@ def forget(
     identity = source_id(name, stream)
     with open_channel() as channel:
         if not channel.exists(paths.source(identity)):
-            known = ", ".join(channel.children(paths.SOURCES)) or "none"
-            message = f"there is no source {identity}; sources (NAME@STREAM): {known}"
+            sources = ", ".join(channel.children(paths.SOURCES)) or "none"
+            message = f"there is no source {identity}; sources (NAME@STREAM): {sources}"
             raise WrongUsageError(message)
         if channel.exists(paths.source_live(identity)):
             message = f"source {identity} runs: stop its process instead, with SIGTERM or Ctrl-C"

@@ -232,7 +232,7 @@ def source_live(identity: str) -> str:
 
 
 def source_taken(identity: str) -> str:
-    """What a process left whose source was taken over (`TakenOver`)."""
+    """The message of a process whose source was taken over (`TakenOver`)."""
     return f"{SOURCES}/{identity}/{TAKEN}"
 
 

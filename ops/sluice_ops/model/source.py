@@ -15,7 +15,7 @@ EVERY_SECONDS = 10.0
 
 
 class SourceKind(StrEnum):
-    """What a source reads."""
+    """The kind of input that a source reads."""
 
     FILES = "files"
     HTTP = "http"
@@ -30,7 +30,7 @@ class Trouble(Frozen):
 
 
 class Failure(Frozen):
-    """An end of a source's process that nobody asked for."""
+    """The end of a source's process without a signal to stop."""
 
     at: float
     """When the next process found it. Epoch seconds."""
@@ -47,7 +47,7 @@ class SourceRecord(Frozen):
     stream: str
     kind: SourceKind
     where: str
-    """What it reads: patterns of files, or the address for clients."""
+    """The input: patterns of files, or the address for clients."""
     host: str
     pid: int
     identity: str
@@ -58,7 +58,7 @@ class SourceRecord(Frozen):
     ended: str | None = None
     """Why the process ended by itself; None: it runs, or died without a word."""
     failures: tuple[Failure, ...] = ()
-    """The last ends of earlier processes that nobody asked for, the newest last."""
+    """The last failures of earlier processes, the newest last."""
 
     @property
     def id(self) -> str:

@@ -20,7 +20,7 @@ def snapshot() -> View:
 
 
 class Seen(NamedTuple):
-    """What `sluice status` reads from the channel."""
+    """The nodes of the channel that `sluice status` reads."""
 
     view: View
     alerts: AlertRecord = AlertRecord()

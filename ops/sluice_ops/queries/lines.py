@@ -187,10 +187,10 @@ class SourceLine(Frozen):
     host: str
     pid: int
     where: str
-    """What it reads: patterns of files, or the address for clients."""
+    """The input: patterns of files, or the address for clients."""
     since: float
     failures: tuple[Failure, ...]
-    """The last ends of earlier processes that nobody asked for."""
+    """The last failures of earlier processes."""
     at: float | None
     """When the figures were measured; None: there are none."""
     rate: float | None

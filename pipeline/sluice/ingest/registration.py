@@ -193,16 +193,18 @@ class Registration:
             return
         node, live = paths.source(self._record.id), paths.source_live(self._record.id)
         read, before = channel.read(node, SourceRecord), channel.read(live, SourceFigures)
-        known = None if read is None else read.value
-        if known is not None and known.identity != self._record.identity:
+        registered = None if read is None else read.value
+        if registered is not None and registered.identity != self._record.identity:
             if self._session is not None:
                 self._is_other = True
-                log.warning("another process has registered this source", source=known.name, host=known.host)
+                log.warning(
+                    "another process has registered this source", source=registered.name, host=registered.host
+                )
                 return
-            is_there = before is not None and not _is_dead(known)
-            failures = failures_after(known, is_there=is_there, now=time.time())
+            is_there = before is not None and not _is_dead(registered)
+            failures = failures_after(registered, is_there=is_there, now=time.time())
             self._record = self._record.model_copy(update={"failures": failures})
-        if known != self._record:
+        if registered != self._record:
             channel.put(node, self._record)
         figures = self._figures()
         if channel.session != self._session or before is None or before.value.identity != figures.identity:

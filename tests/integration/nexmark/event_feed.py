@@ -1,10 +1,8 @@
 """Events of Nexmark in the streams after the entry: some come twice, some too late."""
 
 import json
-import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, NamedTuple
@@ -17,6 +15,7 @@ from nexmark.joins import CATEGORY, LOCAL_STATES, REMEMBERED
 from sluice.api.declarations import Tier
 from sluice.records.state_inputs import APART
 from tests.lab import Lab
+from tests.repeating import repeated
 
 Event = dict[str, Any]
 PARTITIONS = 4
@@ -139,19 +138,6 @@ class EventFeed:
             )
 
 
-@contextmanager
-def feeding(feed: EventFeed) -> Iterator[None]:
+def feeding(feed: EventFeed) -> AbstractContextManager[None]:
     """Write `RATE` events a second until the end of the block."""
-    stopped = threading.Event()
-
-    def give() -> None:
-        while not stopped.wait(TICK_SECONDS):
-            feed.give(int(RATE * TICK_SECONDS))
-
-    giver = threading.Thread(target=give)
-    giver.start()
-    try:
-        yield
-    finally:
-        stopped.set()
-        giver.join()
+    return repeated(lambda: feed.give(int(RATE * TICK_SECONDS)), every=TICK_SECONDS)

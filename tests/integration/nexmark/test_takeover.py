@@ -44,18 +44,18 @@ class Gate:
 @pytest.fixture
 def gates(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[int, Gate]]:
     """Let each incarnation take a batch only while its gate is open."""
-    found: dict[int, Gate] = defaultdict(Gate)
+    by_incarnation: dict[int, Gate] = defaultdict(Gate)
     take = BatchEngine._take
 
     def take_at_open_gate(engine: BatchEngine, *batch: Any) -> None:
-        gate = found[engine._config.incarnation]
+        gate = by_incarnation[engine._config.incarnation]
         gate.reached.set()
         gate.open.wait()
         take(engine, *batch)
 
     monkeypatch.setattr(BatchEngine, "_take", take_at_open_gate)
-    yield found
-    for gate in found.values():
+    yield by_incarnation
+    for gate in by_incarnation.values():
         gate.open.set()
 
 

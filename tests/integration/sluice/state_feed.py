@@ -1,11 +1,10 @@
 """Input of tiers with state, with duplicates and late records, and the expected output."""
 
 import json
-import threading
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -15,6 +14,7 @@ from confluent_kafka import Message, Producer
 from sluice.kafka.reader import Streams
 from tests.integration.sluice.stateful_pipeline import LATENESS
 from tests.lab import Lab, until
+from tests.repeating import repeated
 
 PARTITIONS = range(4)
 
@@ -160,22 +160,11 @@ def sums(hits: list[dict[str, Any]]) -> dict[tuple[str], tuple[int, int]]:
     return dict(expected)
 
 
-@contextmanager
-def feeding(feed: Feed, rate: int, write: Callable[[int], None] | None = None) -> Iterator[None]:
+def feeding(
+    feed: Feed, rate: int, write: Callable[[int], None] | None = None
+) -> AbstractContextManager[None]:
     """Write `rate` hits a second until the end of the block, by `write` instead of `feed.hits`."""
-    stopped = threading.Event()
-
-    def give() -> None:
-        while not stopped.wait(0.1):
-            (write or feed.hits)(rate // 10)
-
-    giver = threading.Thread(target=give)
-    giver.start()
-    try:
-        yield
-    finally:
-        stopped.set()
-        giver.join()
+    return repeated(lambda: (write or feed.hits)(rate // 10), every=0.1)
 
 
 def assert_windows(lab: Lab, feed: Feed, mark: int = 1 << 62) -> None:

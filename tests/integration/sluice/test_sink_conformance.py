@@ -295,8 +295,8 @@ def test_several_sinks_conform_together(postgres: str, tmp_path: Path) -> None:
     ):
         shop.execute("create table orders (n integer)")
         query = "select n from orders order by n"
-        told = orders(f"sqlite:///{tmp_path}/shop.db", lambda: [n for (n,) in shop.execute(query)])
-        cases = (http, own, added, told, parquet("all_files", "all", tmp_path))
+        in_sqlite = orders(f"sqlite:///{tmp_path}/shop.db", lambda: [n for (n,) in shop.execute(query)])
+        cases = (http, own, added, in_sqlite, parquet("all_files", "all", tmp_path))
         case = SinkCase(
             Sinks(*(case.sink for case in cases)),
             lambda number: numbered(number) | counted(number),

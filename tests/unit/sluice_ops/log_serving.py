@@ -1,24 +1,10 @@
 """Answers requests for logs in a thread, which ends with the test."""
 
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 
 from sluice_ops.operations.log_requests import LogServer
+from tests.repeating import repeated
 
 
-@contextmanager
-def serving(server: LogServer) -> Iterator[None]:
-    over = threading.Event()
-
-    def serve() -> None:
-        while not over.wait(0.01):
-            server.look()
-
-    thread = threading.Thread(target=serve)
-    thread.start()
-    try:
-        yield
-    finally:
-        over.set()
-        thread.join()
+def serving(server: LogServer) -> AbstractContextManager[None]:
+    return repeated(server.look, every=0.01)

@@ -320,12 +320,12 @@ class StateJob:
     def missing(self, batch: Batch, wait_for_turn: Callable[[Batch], Batch | None]) -> Batch | None:
         """Return what the ledger lacks, once this state has everything that the ledger has."""
         begins = {partition: self._level.get(partition, 0) for partition in batch.ends}
-        rest = wait_for_turn(replace(batch, begins=begins))
-        if rest is None:
+        lacking = wait_for_turn(replace(batch, begins=begins))
+        if lacking is None:
             self._level = batch.ends
-        elif not batch.reaches(rest.begins):
+        elif not batch.reaches(lacking.begins):
             return None
-        return rest
+        return lacking
 
     def part_of(self, rows: pa.Table, part: Batch) -> pa.Table:
         """Return all rows: a row is the state at the batch's end, and belongs to each part."""

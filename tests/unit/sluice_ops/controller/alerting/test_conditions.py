@@ -599,8 +599,8 @@ def test_a_source_whose_loss_was_told_is_not_told_again_at_its_return(site):
     site.wait(60)
     source(site, failures=(Failure(at=1.0, how="its process was gone"),))
     site.wait(300)
-    told = {alert.key for alert in (*site.record.alerts.values(), *site.record.ended)}
-    assert told == {"source-down:web@raw"}
+    keys = {alert.key for alert in (*site.record.alerts.values(), *site.record.ended)}
+    assert keys == {"source-down:web@raw"}
 
 
 def test_a_lost_host_explains_its_sources(site):
@@ -612,8 +612,8 @@ def test_a_lost_host_explains_its_sources(site):
     gone(site)
     gone(site, "far")
     site.wait(120)
-    told = {alert.key for alert in site.record.alerts.values() if alert.told_at is not None}
-    assert told == {f"host-lost:{name}", "source-down:far@raw"}
+    told_keys = {alert.key for alert in site.record.alerts.values() if alert.told_at is not None}
+    assert told_keys == {f"host-lost:{name}", "source-down:far@raw"}
 
 
 def test_sources_that_wait_for_kafka_are_one_alert_of_their_stream(site):
