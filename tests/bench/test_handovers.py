@@ -14,7 +14,7 @@ from itertools import pairwise
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from sluice.driver.engine.settings import INTERVAL
+from sluice.api.declarations import LONGEST_INTERVAL
 from sluice_ops.model.incarnation import Phase, State
 from tests.bench.conftest import save
 from tests.bench.figures import PERCENTS, longest_gap, percentile
@@ -153,4 +153,4 @@ def test_handovers_and_kills_in_a_row(flowing: Lab) -> None:
     assert results["entry"]["gap"]["p95"] <= STREAM_P95
     assert results["entry, hot, killed"]["gap"]["most"] <= KILLED_HOT
     assert results["entry, warm, killed"]["gap"]["most"] <= KILLED_WARM
-    assert results["outbound, warm, killed"]["gap"]["most"] <= KILLED_WARM + INTERVAL
+    assert results["outbound, warm, killed"]["gap"]["most"] <= KILLED_WARM + LONGEST_INTERVAL

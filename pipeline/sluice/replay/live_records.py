@@ -12,7 +12,6 @@ from confluent_kafka import KafkaException
 
 from sluice.api.declarations import Pipeline
 from sluice.api.origins import REPLAY
-from sluice.driver.engine.settings import INTERVAL
 from sluice.kafka.reader import StreamError, Streams, topic_and_number
 from sluice.postgres import Connected
 from sluice.replay.pace import Pace
@@ -32,7 +31,7 @@ class LatencyWatch(threading.Thread):
         super().__init__(name="watch", daemon=True)
         self._streams, self._tables, self._pace = Streams(kafka), Connected(postgres), pace
         self._topics = [stream.name for tier in pipeline.tiers for stream in tier.outputs]
-        self._sinks = [tier.name for tier in pipeline.tiers if tier.sink is not None]
+        self._sinks = [tier for tier in pipeline.tiers if tier.sink is not None]
         self._since = int(time.time() * 1000)
         self._read: dict[str, int] = {}
         self._batches: dict[str, int] = {}
@@ -95,13 +94,14 @@ class LatencyWatch(threading.Thread):
             rows = connection.execute(
                 "SELECT batch, begins, ends, extract(epoch FROM at)::float8 FROM ledger"
                 " WHERE tier = %s AND batch > %s AND at > to_timestamp(%s) AND replay IS NULL ORDER BY batch",
-                (tier, self._batches.get(tier, -1), self._since / 1000),
+                (tier.name, self._batches.get(tier.name, -1), self._since / 1000),
             ).fetchall()
             for batch, begins, ends, at in rows:
-                self._batches[tier] = batch
+                self._batches[tier.name] = batch
                 stamps = self._streams.times_at(
                     {place: begins[place] for place, end in ends.items() if begins.get(place, end) < end}
                 )
-                if stamps:  # a batch begins every two seconds, so shorter waits are chance
-                    waits.setdefault(tier, []).append(max(INTERVAL, at - min(stamps.values()) / 1000))
+                if stamps:  # a batch begins each interval, so shorter waits are chance
+                    waited = max(tier.interval, at - min(stamps.values()) / 1000)
+                    waits.setdefault(tier.name, []).append(waited)
         return waits

@@ -66,6 +66,8 @@ def changing(*outputs):
         ([tier(outputs=(B,), sink=TABLE)], "either output streams or a sink"),
         ([tier(sink=TABLE, mode=Mode.REALTIME)], "set mode=Mode.BATCH"),
         ([tier(outputs=(B,), standby=Standby.HOT)], "a hot standby is for realtime tiers"),
+        ([tier(sink=TABLE, interval=5.0)], "interval must be from 0.1 to 2 s"),
+        ([tier(outputs=(B,), mode=Mode.REALTIME, interval=0.5)], "interval is for micro-batches"),
         ([tier(outputs=(B,), delivery=Delivery.EXACTLY_ONCE)], "exactly-once needs a sink that is a table"),
         (
             [tier(outputs=(B,), delivery=Delivery.AT_MOST_ONCE)],

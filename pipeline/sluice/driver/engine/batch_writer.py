@@ -16,11 +16,12 @@ import psycopg
 import pyarrow as pa
 import structlog
 
+from sluice.api.declarations import LONGEST_INTERVAL
 from sluice.api.sink import Sink, SinkAwayError
 from sluice.driver.counters import Commits, raised, slowest_in_hundred
 from sluice.driver.engine.contract import Control
 from sluice.driver.engine.intake import portion
-from sluice.driver.engine.settings import INTERVAL, EngineConfig
+from sluice.driver.engine.settings import EngineConfig
 from sluice.failures import error_text
 from sluice.kafka.reader import StreamError
 from sluice.kafka.stream_identity import Watch, of_positions, refuse_changed
@@ -41,7 +42,7 @@ JUST_SECONDS = 0.3
 """The best moment to take over: at most this long after the owner's last commit, so that the gap is
 short.
 """
-QUIET_SECONDS = 2 * INTERVAL
+QUIET_SECONDS = 2 * LONGEST_INTERVAL
 """After this long without a commit of the owner, a takeover leaves no gap of its own."""
 PATIENCE_SECONDS = 20.0
 """The longest wait for a better moment to take over."""
@@ -227,7 +228,8 @@ class BatchWriter:
         An incarnation without the turn starts later.
         """
         behind = 0.0 if self._is_mine() else BEHIND_SECONDS
-        self.held.wait(INTERVAL - (time.time() - behind) % INTERVAL)
+        interval = self._config.tier.interval
+        self.held.wait(interval - (time.time() - behind) % interval)
 
     def _same_logs(self, batch: Batch) -> Batch:
         """Return the batch with its topic ids and leader epochs.

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sluice.driver.engine.offsets import offsets_option, partitions_option, read_inputs
-from sluice.driver.engine.settings import INTERVAL, EngineConfig
+from sluice.driver.engine.settings import EngineConfig
 from sluice.kafka.positions import GIVE_UP_MS
 from sluice.records import lineage
 from sluice.records.routing import outgoing
@@ -93,7 +93,7 @@ def start_query(  # noqa: PLR0913, PLR0917 - the parts of one run
     writer = writer.options(checkpointLocation=folder, **sink_options(config, guard))
     if realtime:
         return writer.trigger(realTime=f"{batch_minutes(config.hops_to_end)} minutes").start()
-    return writer.trigger(processingTime=f"{INTERVAL:g} seconds").start()
+    return writer.trigger(processingTime=f"{config.tier.interval:g} seconds").start()
 
 
 def batch_minutes(hops_to_end: int) -> int:

@@ -19,12 +19,6 @@ if TYPE_CHECKING:
     from sluice.kafka.reader import Streams
     from sluice.kafka.stream_identity import Identities
 
-INTERVAL = 2.0
-"""Time between the starts of two micro-batches.
-
-A batch of few records costs almost as much as one of many. Unit: seconds.
-"""
-
 
 @dataclass(frozen=True, kw_only=True)
 class EngineConfig:
