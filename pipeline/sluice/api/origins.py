@@ -11,10 +11,13 @@ An origin consists of:
 So no two records have the same origin, and a replay has the origin of the original.
 """
 
+import re
 from collections.abc import Sequence
 
 AGAIN = "again"
 """Marks the path of a record that was reprocessed from quarantine: `…/again:ORIGIN`."""
+STREAM = re.compile("&[^:]*")
+"""The name of a stream in an origin."""
 REPLAY = ".replay-"
 """Stands between a tier's name and a number in the writer's name of a replay: `counts.replay-3`.
 
@@ -42,4 +45,6 @@ def position(origin: str) -> tuple[int, ...]:
 
     The names of streams in the origin are left out: the path contains them, too.
     """
-    return tuple(int(part.partition("&")[0]) for part in origin.split(":")[1:])
+    if "&" in origin:
+        origin = STREAM.sub("", origin)
+    return tuple(map(int, origin.split(":")[1:]))
