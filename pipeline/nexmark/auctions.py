@@ -28,42 +28,57 @@ WON = "category int, seller bigint, auction bigint, price bigint, closed timesta
 
 
 class Winner(StatefulProcessor):  # type: ignore[misc]  # PySpark has no types
-    """Keeps an auction and its bids until the auction has ended, then returns the highest price."""
+    """Keeps an auction and its highest bid until the auction has ended, then returns the price.
+
+    Each use of the state is a message to the JVM, so the bids of a batch use it together.
+    """
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         """Open the state."""
         self._handle = handle
         self._auction = handle.getValueState(
-            "auction", "category int, seller bigint, at bigint, expires bigint"
+            "auction", "category int, seller bigint, at bigint, expires bigint, price bigint"
         )
-        self._bids = handle.getListState("bids", "at bigint, price bigint")
+        self._early = handle.getListState("early", "at bigint, price bigint")
 
     def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:  # noqa: N802, N803, ARG002
-        """Keep the auction and its bids, in whichever order they come."""
+        """Keep the highest bid; keep all bids that come before their auction."""
+        bids: list[tuple[int, int]] = []
+        opened = None
         for row in rows:
             if row.price is None:
-                self._auction.update((row.category, row.seller, row.at, row.expires))
-                self._handle.registerTimer(row.expires)
+                opened = (row.category, row.seller, row.at, row.expires, None)
             else:
-                self._bids.appendValue((row.at, row.price))
-                if not self._auction.exists():
-                    self._handle.registerTimer(row.at)
+                bids.append((row.at, row.price))
+        if opened is not None:
+            self._handle.registerTimer(opened[3])
+            bids += [tuple(bid) for bid in self._early.get()]
+            self._early.clear()
+        auction = opened or self._auction.get()
+        if auction is None:
+            self._early.appendList(bids)
+            self._handle.registerTimer(max(at for at, _ in bids))
+            return iter(())
+        category, seller, begins, expires, highest = auction
+        prices = [price for at, price in bids if begins <= at <= expires]
+        price = max(prices if highest is None else [*prices, highest], default=None)
+        if opened is not None or price != highest:
+            self._auction.update((category, seller, begins, expires, price))
         return iter(())
 
     def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Iterator[Row]:  # noqa: N802, N803, ARG002
         """Return the winning bid of an auction that has ended; forget bids for no auction."""
-        if not self._auction.exists():
-            self._bids.clear()
+        auction = self._auction.get()
+        if auction is None:
+            self._early.clear()
             return
-        category, seller, opened, expires = self._auction.get()
+        category, seller, _, expires, price = auction
         if expiredTimerInfo.getExpiryTimeInMs() < expires:
             return  # the timer of a bid that came before its auction
-        prices = [price for at, price in self._bids.get() if opened <= at <= expires]
         self._auction.clear()
-        self._bids.clear()
-        if prices:
+        if price is not None:
             closed = datetime.fromtimestamp(expires / 1000, UTC)
-            yield Row(category=category, seller=seller, auction=key[0], price=max(prices), closed=closed)
+            yield Row(category=category, seller=seller, auction=key[0], price=price, closed=closed)
 
     def close(self) -> None:
         """Do nothing."""
@@ -78,7 +93,7 @@ class Average(StatefulProcessor):  # type: ignore[misc]  # PySpark has no types
 
     def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:  # noqa: N802, N803, ARG002
         """Add the prices."""
-        auctions, total = self._sums.get() if self._sums.exists() else (0, 0)
+        auctions, total = self._sums.get() or (0, 0)
         for row in rows:
             auctions, total = auctions + 1, total + row.price
         self._sums.update((auctions, total))
