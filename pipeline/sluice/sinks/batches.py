@@ -57,6 +57,13 @@ class Batch:
         """The number of offsets that the batch spans."""
         return sum(end - self.begins[partition] for partition, end in self.ends.items())
 
+    def is_full(self, most: int) -> bool:
+        """Tell whether more records may wait for a query that reads at most `most` at once.
+
+        Spark divides them among the partitions, and rounds each part down.
+        """
+        return self.records > max(0, most - len(self.ends))
+
     def rest(self, done: dict[str, int]) -> "Batch | None":
         """Return the part of the batch that is not written yet; None if all is written.
 

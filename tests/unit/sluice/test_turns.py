@@ -132,6 +132,15 @@ def test_a_batch_is_written_only_at_the_end_of_the_ledger():
         batch.expect(LastBatch(3, {"in/0": 4}, 0.0, 0.0))
 
 
+@pytest.mark.parametrize(
+    ("records", "most", "is_full"),
+    [(0, 10, False), (8, 10, False), (9, 10, True), (10, 10, True), (0, 1, False), (1, 1, True)],
+)
+def test_a_batch_is_full_if_rounding_explains_what_it_lacks(records, most, is_full):
+    batch = Batch({"in/0": 5, "in/1": 5}, {"in/0": 5 + records // 2, "in/1": 5 + records - records // 2})
+    assert batch.is_full(most) is is_full
+
+
 def test_a_new_partition_is_read_from_its_begin():
     batch = Batch({"in/0": 5, "in/1": 0}, {"in/0": 5, "in/1": 3})
     assert batch.rest({"in/0": 5}) == batch

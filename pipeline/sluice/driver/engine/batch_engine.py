@@ -301,7 +301,7 @@ class BatchEngine(Engine):
         finally:
             self._config.flow.batch_began = None
         self._count_time(batch, time.monotonic() - begun)
-        if batch.records < self._most:
+        if not batch.is_full(self._most):
             self._writer.wait_for_interval()
 
     def _count_time(self, batch: Batch, seconds: float) -> None:
