@@ -54,11 +54,12 @@ def measured(lab: Lab, workload: Workload, name: str, folder: Path) -> dict[str,
         fault = side.before()
         tell("  warms up")
         measurement.warm()
-        latency = measurement.latencies()
-        for rate, figures in latency.items():
-            tell(f"  {rate}/s: {figures['milliseconds'] or figures['reason']}")
         rate = measurement.rate(workload.first_rate)
         tell(f"  highest sustained rate: {rate['highest']}/s; bound by {rate['bound']}")
+        # after the search, the JVMs have compiled what they use often
+        latency = measurement.latencies()
+        for each, figures in latency.items():
+            tell(f"  {each}/s: {figures['milliseconds'] or figures['reason']}")
         fault = fault or side.check()
         tell(f"  results: {fault or 'as expected'}")
     finally:

@@ -8,7 +8,7 @@ from typing import Any
 
 import psutil
 
-from tests.bench.figures import Rung, climbed, highest, keeps_up, percentiles
+from tests.bench.figures import PERCENTS, Rung, climbed, highest, keeps_up, percentile, percentiles
 from tests.bench.flow import Feed
 from tests.bench.offers import BEHIND_SECONDS, offer
 from tests.bench.peers.system import System
@@ -19,7 +19,7 @@ WARM_RATE, WARM_SECONDS = 2_000, 10.0
 RATES = (1_000, 5_000)
 WINDOW_SECONDS = 8.0
 RUNG_SECONDS = 5.0
-SEARCH_SECONDS = 15.0
+SEARCH_SECONDS = 25.0
 """The time after which no further rate is tried."""
 DRAIN_SECONDS = 30.0
 """The longest wait for the records of a rate that was too high."""
@@ -52,7 +52,7 @@ class Measurement:
     home: Path
     feed: Feed
     normal_seconds: float = 0.0
-    """How long it takes at the first rate until all of the system has processed a record.
+    """How long it takes in the warm-up until all of the system has processed a record.
 
     So long after the load's end, the records of a sustained rate are out.
     """
@@ -60,8 +60,13 @@ class Measurement:
     _details: list[dict[str, Any]] = field(default_factory=list)
 
     def warm(self) -> None:
+        """Warm up; the second half of it tells the normal time."""
         window = self.side.output.window(self.feed, WARM_RATE, WARM_SECONDS)
         self._go_on(window.sent)
+        settled = self._wait_for_others()
+        half = sorted(window.waited[len(window.waited) // 2 :])
+        others = settled - window.end if self.side.waiting is not None else 0.0
+        self.normal_seconds = max(percentile(half, PERCENTS["p99"]) if half else 0.0, others)
 
     def latencies(self) -> dict[str, Any]:
         return {str(rate): self._latency(rate) for rate in RATES}
@@ -71,7 +76,7 @@ class Measurement:
         window = self.side.output.window(self.feed, rate, WINDOW_SECONDS)
         later = Times.now(self.side.system, self.home)
         self._go_on(window.sent)
-        settled = self._wait_for_others()
+        self._wait_for_others()
         spent = later.system_seconds - before.system_seconds
         result = {
             "sent": window.sent,
@@ -86,9 +91,6 @@ class Measurement:
         if not keeps_up(window.waited, per_second, BEHIND_SECONDS):
             reason = f"not sustained: the last second's records took up to {milliseconds['most']:.0f} ms"
             return {**result, "milliseconds": None, "reason": reason}
-        if rate == RATES[0]:
-            others = settled - window.end if self.side.waiting is not None else 0.0
-            self.normal_seconds = max(milliseconds["p99"] / 1000, others)
         return {**result, "milliseconds": milliseconds}
 
     def rate(self, first: int) -> dict[str, Any]:

@@ -220,7 +220,7 @@ WORKLOADS = {
         "three stages pass bytes on",
         "the record in the last stream",
         PASSED_ON,
-        20_000,
+        40_000,
         None,
         "chain",
         {
@@ -232,7 +232,7 @@ WORKLOADS = {
         "three stages parse JSON, count up a field and write JSON",
         "the record in the last stream",
         PASSED_ON,
-        20_000,
+        40_000,
         None,
         "counted",
         {
