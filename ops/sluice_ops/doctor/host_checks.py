@@ -167,6 +167,9 @@ def _jars(host: Host) -> Iterator[Finding]:
         )
         advice = f"drivers and slots need {content}: see {page('Hosts', 'Prepare each machine')}, step 5"
         yield Finding("jars", Verdict.BAD, sentence, advice)
+    elif not spark.local_files(host.services.home).exists():
+        sentence = f"{spark.local_files(host.services.home)} is missing: micro-batches take longer here"
+        yield Finding("jars", Verdict.NOTE, sentence, f"see {page('Hosts', 'Prepare each machine')}, step 5")
     else:
         yield Finding("jars", Verdict.OK, f"{folder} has {content}")
 

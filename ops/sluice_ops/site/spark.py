@@ -1,5 +1,6 @@
 """The installed Spark: its folder, the class paths of its JVMs, and their AOT caches."""
 
+import hashlib
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -16,6 +17,8 @@ SMALL_HEAP = {"spark.testing.reservedMemory": str(64 * 1024 * 1024)}
 
 With its default of 300 MiB, it refuses the small heaps of one slot. Unit: bytes.
 """
+LOCAL_FILES = Path(__file__).with_name("LocalFiles.java")
+"""Spark's access to files of this machine (decision 114)."""
 WORKER_MEMORY = 96
 """MiB of heap for a slot's Worker, which only starts the executor and talks to the master."""
 
@@ -29,13 +32,21 @@ def home() -> Path:
     return Path(spec.origin).parent
 
 
+def local_files(shared: Path) -> Path:
+    """Return the path of the jar with `LocalFiles`, which may not exist yet."""
+    digest = hashlib.sha256(LOCAL_FILES.read_bytes()).hexdigest()[:10]
+    return shared / "jars" / "local-files" / f"local-files-{digest}.jar"
+
+
 def connector(shared: Path) -> str:
-    """Return the class path of the Kafka connector, followed by the jars for S3 if there are any.
+    """Return the class path of the Kafka connector, followed by `LocalFiles` and the jars for S3 if
+    there are any.
 
     The path is the same on every host; it is empty if the jars were never fetched.
     """
     kafka, buckets = (sorted((shared / "jars" / folder).glob("*.jar")) for folder in ("connector", "s3"))
-    return ":".join(str(jar) for jar in (*kafka, *buckets)) if kafka else ""
+    files = [local_files(shared)] if local_files(shared).exists() else []
+    return ":".join(str(jar) for jar in (*kafka, *files, *buckets)) if kafka else ""
 
 
 def path_of_tiers(shared: Path) -> str:

@@ -6,6 +6,7 @@ CHOICES = ("spark.sql.", "spark.hadoop.")
 """The beginnings of the settings that a tier may choose."""
 OWN = (
     "spark.hadoop.fs.defaultFS",
+    "spark.hadoop.fs.file.",
     "spark.hadoop.fs.s3a.aws.",
     "spark.hadoop.fs.s3a.endpoint",
     "spark.hadoop.fs.s3a.path.style.access",

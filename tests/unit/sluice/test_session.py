@@ -7,10 +7,11 @@ import pytest
 
 from sluice.api import declarations
 from sluice.api.spark_settings import problems
-from sluice.driver.spark.session import settings
+from sluice.driver.spark.session import LOCAL_FILES, settings
 from sluice.failures import error_text
 from sluice_ops.model.ids import HostName, Incarnation, TierName
 from sluice_ops.model.incarnation import IncarnationSpec, Placement
+from sluice_ops.site import spark
 
 
 def settings_of_incarnation(home):
@@ -35,11 +36,23 @@ def test_a_session_requests_its_label_and_the_threads_of_its_slots(tmp_path):
     assert session["spark.executor.extraClassPath"] == str(folder / "kafka.jar")
 
 
+def test_checkpoints_start_no_processes_where_the_home_has_the_class(tmp_path):
+    folder = tmp_path / "jars" / "connector"
+    folder.mkdir(parents=True)
+    (folder / "kafka.jar").touch()
+    assert not LOCAL_FILES.items() & settings_of_incarnation(tmp_path).items()
+    spark.local_files(tmp_path).parent.mkdir()
+    spark.local_files(tmp_path).touch()
+    session = settings_of_incarnation(tmp_path)
+    assert LOCAL_FILES.items() <= session.items()
+    assert session["spark.executor.extraClassPath"].endswith(f":{spark.local_files(tmp_path)}")
+
+
 def test_a_tier_cannot_choose_what_the_session_sets(tmp_path):
     folder = tmp_path / "jars" / "connector"
     folder.mkdir(parents=True)
     (folder / "kafka.jar").touch()
-    own = settings_of_incarnation(tmp_path)
+    own = settings_of_incarnation(tmp_path) | LOCAL_FILES
     assert len(problems(own)) == len(own)
     assert problems({"spark.hadoop.fs.s3a.endpoint": "http://127.0.0.1:9000"}), "the checkpoints' service"
     endpoint = "spark.hadoop.fs.s3a.bucket.lake.endpoint"

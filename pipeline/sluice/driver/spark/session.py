@@ -28,6 +28,15 @@ Python holds it several times over, outside of the heap.
 EXECUTORS_SECONDS = 60.0
 """How long the driver waits for missing executors."""
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+LOCAL_FILES = {
+    "spark.hadoop.fs.file.impl": "sluice.LocalFiles",
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+    ),
+}
+"""Checkpoints on this machine without a process for each file; the second setting makes Spark use
+the first.
+"""
 MLLIB = "pyspark.ml"
 """A pipeline that imports this module gets vector functions in SQL (`vector_to_array`).
 
@@ -59,6 +68,7 @@ def settings(spec: TierSpec, incarnation: IncarnationSpec, address: str, shared:
         "spark.executor.extraClassPath": kafka,
         "spark.executor.extraJavaOptions": java_options(busy=spec.mode is Mode.REALTIME),
         **spark.SMALL_HEAP,
+        **(LOCAL_FILES if spark.local_files(shared).exists() else {}),
         "spark.decommission.enabled": "true",
         # a task that Spark retries writes again from the start of the batch, in realtime hours ago;
         # with state, records that are read twice would count twice; so the driver restarts the
