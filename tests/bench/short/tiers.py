@@ -67,7 +67,10 @@ PASS_STREAMS = (
 JSON_STREAMS = (Stream("json-raw"), *(Stream(f"json-{name}", COUNTED) for name in ("one", "two", "three")))
 PASS = stages(("pass-first", "pass-second", "pass-third"), PASS_STREAMS, same, same)
 JSON = stages(("json-first", "json-second", "json-third"), JSON_STREAMS, parsed, one_more)
-HITS = [renamed(hits.PIPELINE.tier(name), "hits-") for name in ("entry", "enrich", "counts")]
+HITS = [
+    *(renamed(hits.PIPELINE.tier(name), "hits-") for name in ("entry", "enrich")),
+    replace(renamed(hits.PIPELINE.tier("counts"), "hits-"), interval=0.2),
+]
 NEXMARK = [nexmark.PIPELINE.tier(name) for name in ("entry", *QUERIES)]
 
 PIPELINE = Pipeline((*PASS, *JSON, *HITS, *NEXMARK))

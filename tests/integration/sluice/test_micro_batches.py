@@ -3,6 +3,8 @@ comes out.
 """
 
 import json
+import shutil
+from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
@@ -48,7 +50,18 @@ def seconds_of_a_batch(lab: Lab, exporter: Exporter, numbers: range) -> float:
     return (later - seconds) / (more - count)
 
 
-def test_a_micro_batch_tier_is_moved_and_killed_without_loss(lab: Lab) -> None:
+@pytest.fixture
+def chmods(lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Let drivers and executors note each call of `chmod` in a file."""
+    notes, program = tmp_path / "notes", tmp_path / "bin" / "chmod"
+    program.parent.mkdir()
+    program.write_text(f'#!/bin/sh\necho "$@" >> {notes}\nexec {shutil.which("chmod")} "$@"\n')
+    program.chmod(0o755)
+    monkeypatch.setitem(lab.env, "PATH", f"{program.parent}:{lab.env['PATH']}")
+    return notes
+
+
+def test_a_micro_batch_tier_is_moved_and_killed_without_loss(lab: Lab, chmods: Path) -> None:
     streams = Streams(lab.endpoints.kafka)
     lab.start_owner("spread", 1, "h1")
     lab.start_owner("tell", 1, "h2")
@@ -84,3 +97,5 @@ def test_a_micro_batch_tier_is_moved_and_killed_without_loss(lab: Lab) -> None:
     output = once(records(lab, "told"))
     assert sorted(record.value["n"] for record in output) == list(range(ALL))
     assert all(record.value["words"] == f"number {record.value['n']}" for record in output)
+    notes = chmods.read_text() if chmods.exists() else ""
+    assert "offsets" not in notes, "each file of a checkpoint starts a process"

@@ -129,8 +129,7 @@ def java_options(*, busy: bool = False) -> str:
     """Return the options of a driver's or executor's JVM, without its class data cache, which its
     host chooses.
 
-    A `busy` JVM, which processes each record by itself, compiles hot code once more, to need half
-    the time.
+    A `busy` JVM, which processes records, compiles hot code once more, to need half the time.
     """
     return shlex.join(
         [*CHOSEN, *AVRO_LIMITS, *(BUSY if busy else STARTED_OFTEN), f"-Dlog4j2.configurationFile={LOGGING}"]

@@ -12,7 +12,7 @@ from sluice import metrics
 from sluice.driver.spark.jvm import Jvm, java_options
 from sluice_ops.model.assignment import label_of
 from sluice_ops.model.incarnation import IncarnationSpec
-from sluice_ops.model.tier import Mode, TierSpec
+from sluice_ops.model.tier import TierSpec
 from sluice_ops.site import spark
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def settings(spec: TierSpec, incarnation: IncarnationSpec, address: str, shared:
         "spark.driver.host": address,
         "spark.driver.bindAddress": address,
         "spark.executor.extraClassPath": kafka,
-        "spark.executor.extraJavaOptions": java_options(busy=spec.mode is Mode.REALTIME),
+        "spark.executor.extraJavaOptions": java_options(busy=True),
         **spark.SMALL_HEAP,
         **(LOCAL_FILES if spark.local_files(shared).exists() else {}),
         "spark.decommission.enabled": "true",
