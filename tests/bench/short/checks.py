@@ -21,14 +21,14 @@ FIRST_CHECKED, CHECKED, EVERY_MS = 4_500, 3_000, 20
 """The bounded input of Nexmark: its first event, its number of events, and the time between two."""
 BEFORE_SECONDS = 3_600
 """How long before the load the bounded input begins."""
-FIRST_LATER, LATER_MS = 750_000, 300_000
+FIRST_LATER, LATER_MS = 750_000, 420_000
 """The first later event, and how long after the bounded input's begin all later events happen.
 
 All auctions and windows of the bounded input are final by then.
 """
 CHECKED_IDS = 15_000
 """The ids of the bounded input are below, and those of later events and of the load above."""
-WAIT_SECONDS, LOOK_SECONDS = 60.0, 1.0
+WAIT_SECONDS, LOOK_SECONDS = 180.0, 1.0
 Event = dict[str, Any]
 
 

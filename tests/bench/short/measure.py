@@ -21,7 +21,7 @@ WINDOW_SECONDS = 8.0
 RUNG_SECONDS = 5.0
 SEARCH_SECONDS = 25.0
 """The time after which no further rate is tried."""
-DRAIN_SECONDS = 30.0
+DRAIN_SECONDS = 90.0
 """The longest wait for the records of a rate that was too high."""
 
 
@@ -69,7 +69,8 @@ class Measurement:
         self.normal_seconds = max(percentile(half, PERCENTS["p99"]) if half else 0.0, others)
 
     def latencies(self) -> dict[str, Any]:
-        return {str(rate): self._latency(rate) for rate in RATES}
+        """Measure the latency at each rate, unless records of the search are still on their way."""
+        return {str(rate): self._latency(rate) for rate in RATES} if self._drained else {}
 
     def _latency(self, rate: int) -> dict[str, Any]:
         before = Times.now(self.side.system, self.home)

@@ -1,6 +1,8 @@
 """Reads and makes the streams of the workloads in Kafka."""
 
-from collections.abc import Iterator, Sequence
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -43,4 +45,27 @@ def send(kafka: str, stream: str, records: Sequence[str]) -> None:
     producer = Producer({"bootstrap.servers": kafka, "acks": "all"})
     for number, record in enumerate(records):
         producer.produce(stream, value=record, partition=number % len(PARTITIONS))
+    assert producer.flush(30) == 0
+
+
+def send_as_entry(kafka: str, events: Sequence[tuple[int, Mapping[str, Any]]]) -> None:
+    """Send numbered events of Nexmark into the streams behind the entry, as of their own time.
+
+    Kafka stamps a record of the source with the present time, and a state takes no event that is
+    older than its lateness when it arrives.
+    """
+    producer = Producer({"bootstrap.servers": kafka, "acks": "all"})
+    for number, event in events:
+        partition = number % len(PARTITIONS)
+        words = {
+            "origin": f"bounded/{partition}:{number}",
+            "path": f"bounded/{partition}",
+            "t0": str(event["at"]),
+        }
+        producer.produce(
+            f"{event['kind']}s",
+            value=json.dumps({name: given for name, given in event.items() if name != "kind"}),
+            partition=partition,
+            headers={name: word.encode() for name, word in words.items()},
+        )
     assert producer.flush(30) == 0

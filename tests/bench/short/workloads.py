@@ -175,7 +175,12 @@ def queries_on_tiers(lab: Lab, _folder: Path) -> Side:
         query = f"SELECT coalesce(max(lag), 0) FROM tier_progress WHERE tier IN ({listed})"  # noqa: S608
         return int(lab.query(query)[0][0])
 
-    return queries_side(lab, Ours(lab, names), "raw", "", waiting)
+    sent = count()
+
+    def send(events: Sequence[checks.Event]) -> None:
+        streams.send_as_entry(lab.endpoints.kafka, [(next(sent), each) for each in events])
+
+    return queries_side(lab, Ours(lab, names), "raw", "", send, waiting)
 
 
 def queries_on_flink(lab: Lab, folder: Path) -> Side:
@@ -183,32 +188,39 @@ def queries_on_flink(lab: Lab, folder: Path) -> Side:
     streams.make(lab.endpoints.kafka, source)
     job = sql_job("nexmark", "nexmark", lab, folder, source=source)
     system = Flink(folder, {"nexmark": job}, SQL_MEMORY, HERE)
-    return queries_side(lab, system, source, "flink_")
+
+    def send(events: Sequence[checks.Event]) -> None:
+        streams.send(lab.endpoints.kafka, source, [json.dumps(one) for one in events])
+
+    return queries_side(lab, system, source, "flink_", send)
 
 
 def queries_side(
-    lab: Lab, system: System, source: str, prefix: str, waiting: Callable[[], int] | None = None
+    lab: Lab,
+    system: System,
+    source: str,
+    prefix: str,
+    send: Callable[[Sequence[checks.Event]], None],
+    waiting: Callable[[], int] | None = None,
 ) -> Side:
     kafka, postgres = lab.endpoints.kafka, lab.endpoints.postgres
     output = TableOutput(kafka, postgres, f"{prefix}q0_bids", comes=pools.is_bid)
 
-    def send(events: Sequence[checks.Event]) -> int:
-        """Send events; return the number of bids."""
-        streams.send(kafka, source, [json.dumps(one) for one in events])
-        return sum(one["kind"] == "bid" for one in events)
-
     def before() -> str | None:
         """Compare the answers on a bounded input, and return when q0 has all bids of it."""
-        bounded = checks.bounded_events()
-        bids = send(bounded)
-        until("q0 has the bounded input", lambda: output.count() >= bids)
-        turns = count()
+        bids, turns = 0, count()
 
-        def go_on() -> None:
+        def give(events: Sequence[checks.Event]) -> None:
             nonlocal bids
-            bids += send(checks.later_events(next(turns), bounded[0]["at"]))
+            send(events)
+            bids += sum(one["kind"] == "bid" for one in events)
 
-        fault = checks.answers(postgres, prefix, bounded, go_on)
+        bounded = checks.bounded_events()
+        give(bounded)
+        until("q0 has the bounded input", lambda: output.count() >= bids)
+        fault = checks.answers(
+            postgres, prefix, bounded, lambda: give(checks.later_events(next(turns), bounded[0]["at"]))
+        )
         until("q0 has the later bids", lambda: output.count() >= bids)
         return fault
 

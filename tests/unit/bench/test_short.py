@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from nexmark import LATENESS
 from nexmark.events import LONGEST_MS, event
+from sluice.records.state_inputs import APART
 from tests.bench.figures import CLOSE, Rung, climbed, highest, keeps_up, waits
 from tests.bench.records import from_templates, read, written
 from tests.bench.short import checks, pools
@@ -164,7 +165,7 @@ def test_both_systems_answer_and_check_the_same_queries() -> None:
 def test_after_later_events_the_bounded_input_is_final() -> None:
     bounded = checks.bounded_events()
     begin = bounded[0]["at"]
-    final = bounded[-1]["at"] + LONGEST_MS + LATENESS * 1000
+    final = bounded[-1]["at"] + LONGEST_MS + (LATENESS + APART) * 1000
     for one in [each for turn in range(100) for each in checks.later_events(turn, begin)]:
         assert one["at"] > final
         ids = {name: one[name] for name in ("id", "seller", "auction") if name in one}
