@@ -8,7 +8,7 @@ import json
 import os
 import subprocess
 import tarfile
-import threading
+import time
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,11 +16,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sluice_ops.local import fetch_jars
-from sluice_ops.local.trust import truststore_options
-from sluice_ops.site import spark
+from sluice_ops.site import ivy, spark
 from sluice_ops.site.jars import locked
 from sluice_ops.site.java import JAVA
+from sluice_ops.site.trust import truststore_options
 from tests.lab import free_ports, until
 
 LOCK = Path(__file__).with_suffix(".lock")
@@ -69,11 +68,11 @@ def program(folder: Path) -> Path:
     (jar,) = locked(LOCK.read_text())
     description, pattern = folder / "ivy.xml", f"{folder}/[artifact]-[revision].[ext]"
     description.write_text(IVY_MODULE.format(jar))
-    ivy = next((spark.home() / "jars").glob("ivy-*.jar"))
-    words = ["-ivy", description, "-cache", fetch_jars.cache(), "-retrieve", pattern]
-    with fetch_jars.cache_alone(threading.Event()):
+    program_of_ivy = next((spark.home() / "jars").glob("ivy-*.jar"))
+    words = ["-ivy", description, "-cache", ivy.cache(), "-retrieve", pattern]
+    with ivy.cache_alone(lambda: time.sleep(0.1)):
         trust = truststore_options(folder / "trusted.p12")
-        subprocess.run([JAVA, *trust, "-jar", ivy, *words], check=True, capture_output=True)
+        subprocess.run([JAVA, *trust, "-jar", program_of_ivy, *words], check=True, capture_output=True)
     archive = folder / f"{jar.name}-{jar.revision}.tar.gz"
     assert hashlib.sha256(archive.read_bytes()).hexdigest() == jar.sha256
     with tarfile.open(archive) as packed:

@@ -5,49 +5,21 @@ Ivy, one of pyspark's jars, downloads them according to the machine's Ivy settin
 have its checksum in `jars.lock`.
 """
 
-import fcntl
 import hashlib
 import os
 import shutil
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from xml.sax.saxutils import quoteattr
 
 from sluice_ops.local.layout import Layout
 from sluice_ops.local.local_files import compile_local_files
 from sluice_ops.local.start.command import POLL_SECONDS, run_to_end
 from sluice_ops.local.start.starting import HaltedError
-from sluice_ops.local.trust import truststore_options
-from sluice_ops.site import project
+from sluice_ops.site import ivy, project
 from sluice_ops.site.installation import PlatformError
 from sluice_ops.site.jars import LOCK, Jar, faulty, locked, needed
-from sluice_ops.site.java import JAVA
 
 FETCH_SECONDS = 600.0
-
-
-def cache() -> Path:
-    """Return the folder of Ivy's cache. All homes of a project share it, so that each jar is
-    fetched once.
-    """
-    return project.own_home() / "ivy"
-
-
-def module(jars: list[Jar]) -> str:
-    """Return an Ivy module that requests exactly these jars, without their dependencies."""
-    folders = "".join(f"<conf name={quoteattr(folder)}/>" for folder in sorted({jar.folder for jar in jars}))
-    requests = "".join(
-        f"<dependency org={quoteattr(jar.organisation)} name={quoteattr(jar.name)} "
-        f'rev={quoteattr(jar.revision)} conf="{jar.folder}->master" transitive="false"/>\n'
-        for jar in jars
-    )
-    return (
-        '<ivy-module version="2.0"><info organisation="sluice" module="jars"/>\n'
-        f"<configurations>{folders}</configurations>\n"
-        f"<dependencies>\n{requests}</dependencies></ivy-module>\n"
-    )
 
 
 def fetch(layout: Layout, halt: threading.Event, lock: Path = LOCK, *, buckets: bool = False) -> None:
@@ -72,7 +44,7 @@ def fetch(layout: Layout, halt: threading.Event, lock: Path = LOCK, *, buckets: 
         listed = "; ".join(f"{jar.file} {fault}" for jar, fault in faults.items())
         message = (
             f"the fetched jars are not those of {lock.name}: {listed}. "
-            f"Remove {layout.home / 'jars'} and {cache()}, then try again; "
+            f"Remove {layout.home / 'jars'} and {ivy.cache()}, then try again; "
             "if the error stays, your mirror serves other files"
         )
         raise PlatformError(message)
@@ -101,53 +73,17 @@ def borrow(jars: list[Jar], lender: Path, borrower: Path) -> None:
 
 
 def _retrieve(layout: Layout, jars: list[Jar], halt: threading.Event) -> None:
-    ivy = next(layout.spark_jars.glob("ivy-*.jar"))
-    description = layout.conf / "ivy.xml"
-    description.write_text(module(jars))
-    pattern = f"{layout.home / 'jars'}/[conf]/[artifact]-[revision].[ext]"
-    command = [
-        str(JAVA),
-        *truststore_options(layout.conf / "trusted.p12"),
-        "-jar",
-        str(ivy),
-        "-ivy",
-        str(description),
-        "-cache",
-        str(cache()),
-        "-retrieve",
-        pattern,
-    ]
-    log = layout.logs / "ivy.log"
+    def pause() -> None:
+        if halt.wait(POLL_SECONDS):
+            raise HaltedError
+
+    command, log = ivy.retrieval(jars, layout.home / "jars", layout.conf), layout.logs / "ivy.log"
     try:
-        with cache_alone(halt):
+        with ivy.cache_alone(pause):
             run_to_end(command, dict(os.environ), log, halt, FETCH_SECONDS)
     except PlatformError as error:
-        errors = [
-            line.strip()
-            for line in log.read_text().splitlines()
-            if "not found" in line or "WARN" in line or "ERROR" in line
-        ]
         message = (
-            f"Ivy could not fetch the jars ({'; '.join(errors[:3]) or 'see the log'}). "
+            f"Ivy could not fetch the jars ({'; '.join(ivy.errors(log.read_text())) or 'see the log'}). "
             f"Check the network and your Ivy settings; log: {log}"
         )
         raise PlatformError(message) from error
-
-
-@contextmanager
-def cache_alone(halt: threading.Event) -> Iterator[None]:
-    """Wait until no other start of the project uses Ivy's cache, and keep others out meanwhile.
-
-    Two that fetch the same jar at once remove each other's unfinished file. HaltedError if `halt`
-    is set.
-    """
-    cache().mkdir(parents=True, exist_ok=True)
-    with (cache() / "lock").open("w") as file:
-        while True:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if halt.wait(POLL_SECONDS):
-                    raise HaltedError from None
-        yield

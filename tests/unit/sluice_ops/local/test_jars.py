@@ -3,15 +3,15 @@
 import hashlib
 import re
 import threading
+import time
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import pytest
 
-from sluice_ops.local import fetch_jars
-from sluice_ops.local.fetch_jars import borrow, cache_alone, module, remove_others
+from sluice_ops.local.fetch_jars import borrow, remove_others
 from sluice_ops.local.layout import Layout
-from sluice_ops.local.start.starting import HaltedError
+from sluice_ops.site import ivy
 from sluice_ops.site.jars import LOCK, Jar, faulty, locked, needed
 
 
@@ -27,7 +27,7 @@ def test_the_lock_has_broker_and_connector_with_checksums_and_no_address() -> No
 
 def test_ivy_resolves_each_jar_and_nothing_transitive() -> None:
     jars = locked(LOCK.read_text())
-    dependencies = ET.fromstring(module(jars)).findall("dependencies/dependency")  # noqa: S314 - our own text
+    dependencies = ET.fromstring(ivy.module(jars)).findall("dependencies/dependency")  # noqa: S314 - our own text
     assert len(dependencies) == len(jars)
     assert all(dependency.get("transitive") == "false" for dependency in dependencies)
 
@@ -60,19 +60,21 @@ def test_only_jars_of_an_older_lock_are_removed(layout: Layout) -> None:
 
 
 def test_one_start_at_a_time_uses_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fetch_jars, "cache", lambda: tmp_path / "ivy")
-    halt, entered = threading.Event(), threading.Event()
+    monkeypatch.setattr(ivy, "cache", lambda: tmp_path / "ivy")
+    entered = threading.Event()
 
     def second() -> None:
-        with cache_alone(threading.Event()):
+        with ivy.cache_alone(lambda: time.sleep(0.05)):
             entered.set()
 
+    def halt() -> None:
+        raise InterruptedError
+
     other = threading.Thread(target=second)
-    with cache_alone(halt):
+    with ivy.cache_alone(halt):
         other.start()
         assert not entered.wait(0.3), "the first one has the cache"
-        halt.set()
-        with pytest.raises(HaltedError), cache_alone(halt):
+        with pytest.raises(InterruptedError), ivy.cache_alone(halt):
             pass
     other.join(5)
     assert entered.is_set()

@@ -1,4 +1,4 @@
-"""A truststore with this machine's authorities, for the JVM that `fetch_jars` starts."""
+"""A truststore with this machine's authorities, for the JVM that fetches jars."""
 
 import ssl
 import warnings

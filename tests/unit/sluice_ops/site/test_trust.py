@@ -3,8 +3,8 @@
 import subprocess
 from pathlib import Path
 
-from sluice_ops.local.trust import truststore_options
 from sluice_ops.site.java import JAVA
+from sluice_ops.site.trust import truststore_options
 
 
 def test_the_truststore_holds_the_machines_certificates(tmp_path: Path) -> None:
