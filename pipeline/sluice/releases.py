@@ -1,7 +1,8 @@
 """Releases on the disk that all hosts share: copies of the pipeline's package.
 
 `publish` writes a release, and drivers import it. `<home>/releases/<name>/code/…` is the copy.
-`release.json` beside it describes the release (decision 21).
+`environment/` beside it has the further packages and jars of the pipeline's lock files, if any
+(decision 110). `release.json` describes the release (decision 21).
 
 A process that can write in the shared folder can change both, so a driver trusts neither. The
 driver copies the files to its own folder. It imports that copy only if the copy's digest is the
@@ -11,16 +12,23 @@ digest in the channel (decision 50).
 import atexit
 import hashlib
 import importlib
+import os
 import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
 from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import MappingProxyType, ModuleType
 
 from sluice import former_names
+from sluice.api import declarations
 from sluice.api.declarations import DeclarationError, Pipeline, pipeline_of
+from sluice.dependencies import environment
+from sluice.dependencies.build import Build, build, python_here
+from sluice.dependencies.environment import ENVIRONMENT, Environment
 from sluice_ops.model.ids import TierName
 from sluice_ops.model.release import NAME, Release, TierShape, is_named, name_of, number_of
 from sluice_ops.site.files import make_folders, sync, sync_tree
@@ -33,6 +41,14 @@ CODE = "code"
 
 class ChangedError(Exception):
     """A release does not exist, or differs from the published one."""
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """Imported code, and the environment with which it runs."""
+
+    pipeline: Pipeline
+    environment: Environment | None = None
 
 
 def folder(home: Path) -> Path:
@@ -82,6 +98,35 @@ def digest(code: Path) -> str:
     return hashed.hexdigest()
 
 
+def _digest_of(code: Path, folder: Path | None) -> str:
+    """Return the digest of a release: of its code, and of its environment in `folder` if any."""
+    of_code = digest(code)
+    if folder is None:
+        return of_code
+    return hashlib.sha256(f"{of_code} {digest(folder)}".encode()).hexdigest()
+
+
+def current_digest(module: str) -> str:
+    """Return the digest that a release of the present code has; build its environment if needed."""
+    code = source(module)
+    built = build(code)
+    return _digest_of(code, None if built is None else built.folder)
+
+
+def load_current(module: str) -> Loaded:
+    """Import the present code, with the packages of its lock files.
+
+    DeclarationError if the module is missing, fails or has no pipeline, or a lock is refused.
+    """
+    try:
+        code = source(module)
+    except DeclarationError:  # the import tells more
+        return Loaded(declarations.load(module))
+    built = build(code)
+    used = None if built is None else environment.use(built.folder)
+    return Loaded(declarations.load(module), used)
+
+
 def all_stored(home: Path) -> list[Release]:
     """Return the stored releases, the oldest first.
 
@@ -97,7 +142,7 @@ def all_stored(home: Path) -> list[Release]:
 
 def of_current_code(home: Path, module: str) -> Release | None:
     """Return the stored release of the present code; None if the code was never published."""
-    return _with_digest(all_stored(home), module, digest(source(module)))
+    return _with_digest(all_stored(home), module, current_digest(module))
 
 
 def _with_digest(releases: Iterable[Release], module: str, hashed: str) -> Release | None:
@@ -121,8 +166,8 @@ def store(  # noqa: PLR0913 - the parts of a release
     ChangedError if the digest of the code is not `checked`, or if its release has other ids. After
     the return, the release survives a loss of power.
     """
-    code = source(module)
-    stored, hashed = all_stored(home), digest(code)
+    code, hashed = source(module), current_digest(module)
+    built, stored = build(code), all_stored(home)
     if checked not in {None, hashed}:
         raise ChangedError(_changed(code))
     same_code = _with_digest([release for release in stored if _intact(home, release)], module, hashed)
@@ -139,15 +184,15 @@ def store(  # noqa: PLR0913 - the parts of a release
         published_at=now,
         tiers=shapes(),
         schemas=dict(schemas),
+        environment=None if built is None else built.contents,
     )
     make_folders(folder(home))
     partial = Path(tempfile.mkdtemp(prefix=".partial-", dir=folder(home)))
     try:
-        for path in _files(code):
-            target = partial / CODE / path.relative_to(code.parent)
-            target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(path, target)
-        if digest(partial / CODE / code.name) != hashed:
+        _copy(code, partial / CODE)
+        if built is not None:
+            _add_environment(home, built, partial, stored)
+        if _digest_of(partial / CODE / code.name, _environment_of(partial)) != hashed:
             raise ChangedError(_changed(code))
         (partial / DESCRIPTION).write_text(release.model_dump_json(indent=1))
         partial.chmod(0o755)
@@ -169,14 +214,42 @@ def _intact(home: Path, release: Release) -> bool:
     try:
         return (
             is_named(release.name, release.digest)
-            and digest(_code_of(place(home, release.name))) == release.digest
+            and _digest_of(_code_of(place(home, release.name)), _environment_of(place(home, release.name)))
+            == release.digest
         )
     except (OSError, StopIteration):
         return False
 
 
+def _add_environment(home: Path, built: Build, partial: Path, stored: Iterable[Release]) -> None:
+    """Add an environment to a new release, which shares the files of an earlier release with it."""
+    same = (_environment_of(place(home, release.name)) for release in stored if _intact(home, release))
+    wanted = digest(built.folder)
+    earlier = next((folder for folder in same if folder is not None and digest(folder) == wanted), None)
+    if earlier is not None:
+        with suppress(OSError):  # a file system without hard links
+            _copy(earlier, partial, os.link)
+            return
+    _copy(built.folder, partial)
+
+
+def _copy(source_path: Path, into: Path, copy: Callable[[Path, Path], object] = shutil.copyfile) -> Path:
+    """Copy a file, or a folder without compiled files, into another folder; return the copy."""
+    for path in _files(source_path):
+        target = into / path.relative_to(source_path.parent)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.unlink(missing_ok=True)
+        copy(path, target)
+    return into / source_path.name
+
+
 def _code_of(release_folder: Path) -> Path:
     return next((release_folder / CODE).iterdir())
+
+
+def _environment_of(release_folder: Path) -> Path | None:
+    folder = release_folder / ENVIRONMENT
+    return folder if folder.exists() else None
 
 
 def _changed(code: Path) -> str:
@@ -206,12 +279,12 @@ def prune(home: Path, used: Collection[str]) -> list[str]:
     return sorted(unused, key=number_of)
 
 
-def load(home: Path, name: str, release: Release | None) -> Pipeline:
-    """Import the code of a release under its module's name, and return its `PIPELINE`.
+def load(home: Path, name: str, release: Release | None) -> Loaded:
+    """Import the code of a release under its module's name, with the packages of its environment.
 
     `release` is the description in the channel. ChangedError if the shared folder has other code,
-    or none. Spark's Python workers would import other code under the same name, so cloudpickle
-    sends them the code itself.
+    or none, or if this host's Python cannot run the packages. Spark's Python workers would import
+    other code under the same name, so cloudpickle sends them the code itself.
     """
     from pyspark import cloudpickle  # noqa: PLC0415 — to publish unchanged code needs no Spark
 
@@ -223,14 +296,14 @@ def load(home: Path, name: str, release: Release | None) -> Pipeline:
         )
         raise ChangedError(message)
     try:
-        code = _own_copy(_code_of(release_folder))
+        code, own = _own_copy(release_folder)
     except (OSError, StopIteration) as error:
         message = (
             f"release {name} is not in {folder(home)}: {error or 'the release has no code'}; "
             "all hosts must share this folder; mount it on this host, or publish again"
         )
         raise ChangedError(message) from error
-    if digest(code) != release.digest:
+    if _digest_of(code, own) != release.digest:
         message = (
             f"release {name} in {folder(home)} was changed after it was published, and is not run; find "
             "out which user or process changed it; then publish the right code "
@@ -239,24 +312,33 @@ def load(home: Path, name: str, release: Release | None) -> Pipeline:
         raise ChangedError(message)
     if former_names.are_used(path.read_text() for path in _files(code) if path.suffix == ".py"):
         former_names.provide()
+    _refuse_other_python(release)
+    used = None if own is None else environment.use(own)
     module = _import(release.module, code)
     cloudpickle.register_pickle_by_value(module)
-    return pipeline_of(module, release.module)
+    return Loaded(pipeline_of(module, release.module), used)
 
 
-def _own_copy(code: Path) -> Path:
-    """Copy the files to a folder of this process, and return the copy.
+def _own_copy(release_folder: Path) -> tuple[Path, Path | None]:
+    """Copy a release to a folder of this process; return the copies of its code and environment.
 
-    Other hosts cannot write there, so the code that is checked is the code that is imported. The
+    Other hosts cannot write there, so the files that are checked are the files that are used. The
     copy has no compiled files.
     """
     own = Path(tempfile.mkdtemp(prefix="release-"))
     atexit.register(shutil.rmtree, own, ignore_errors=True)
-    for path in _files(code):
-        target = own / path.relative_to(code.parent)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(path, target)
-    return own / code.name
+    folder = _environment_of(release_folder)
+    return _copy(_code_of(release_folder), own / CODE), None if folder is None else _copy(folder, own)
+
+
+def _refuse_other_python(release: Release) -> None:
+    here, contents = python_here(), release.environment
+    if contents is not None and contents.python not in {None, here}:
+        message = (
+            f"release {release.name} has packages that were compiled for {contents.python}, and this host "
+            f"has {here}; publish with the Python of the hosts, or install that Python on this host"
+        )
+        raise ChangedError(message)
 
 
 def _import(name: str, code: Path) -> ModuleType:

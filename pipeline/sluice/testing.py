@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from pyspark.sql import SparkSession
 
+from sluice import releases
 from sluice.api.declarations import DeclarationError, Stream, Tier, check_alone
 from sluice.api.formats import Bytes, SchemaFormat, schema_words
 from sluice.checks.chosen_settings import with_settings_of
@@ -37,13 +38,16 @@ from sluice.commands.validation import (
     use_gateway,
     validate_tier,
 )
+from sluice.dependencies.build import build
+from sluice.dependencies.environment import Environment
+from sluice.dependencies.lock import JARS
 from sluice.driver.spark.jvm import Jvm, launch
 from sluice.driver.spark.session import open_session
 from sluice.records.formats import codec
 from sluice.records.lineage import REASON, TO, business, collected, transformed
 from sluice.records.routing import with_reason
 from sluice.records.state_inputs import output_mode, transformed_with_state
-from sluice_ops.site import project
+from sluice_ops.site import project, site_file
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -97,14 +101,25 @@ def session() -> SparkSession:
     """Return the active Spark session, or start a local one that lasts as long as the process."""
     spark = SparkSession.getActiveSession()
     if spark is None:
+        jars = _jars()  # before the JVM, which an error would leave behind
         jvm = launch(HEAP, project.home())
         _JVMS.append((jvm, use_gateway(None)))
-        spark = open_session("local[1]", SETTINGS, jvm)
+        spark = open_session("local[1]", SETTINGS, jvm, jars)
         spark.sparkContext.setLogLevel("ERROR")
         silence_repeating_loggers()
     for name, value in _SQL_SETTINGS.items():
         spark.conf.set(name, value)
     return spark
+
+
+def _jars() -> Environment | None:
+    """Return the jars of the project's pipeline, as in a release. Packages are the test's own."""
+    try:
+        code = releases.source(site_file.load(project.site_path()).pipeline)
+    except (site_file.SiteError, DeclarationError):  # a test outside of a project
+        return None
+    built = build(code) if (code / JARS).exists() else None
+    return None if built is None else Environment(built.folder, None)
 
 
 def run(tier: Tier, records: Inputs) -> Result:

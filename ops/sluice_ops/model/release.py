@@ -59,6 +59,18 @@ class TierShape(Frozen):
         return () if self.sink is None else (self.sink, *self.more_sinks)
 
 
+class Contents(Frozen):
+    """What is in the environment of a release: packages and jars that Sluice itself lacks."""
+
+    packages: dict[str, str]
+    """By name: the version."""
+    jars: tuple[str, ...]
+    """As `group:artifact:version`."""
+    bytes: int
+    python: str | None = None
+    """The Python and processor that compiled packages need; None: no package is compiled."""
+
+
 class Release(Frozen):
     """`releases/<name>`, and `release.json` beside the code. Written once, never changed."""
 
@@ -67,7 +79,7 @@ class Release(Frozen):
     module: str
     """The Python module of which the release is a copy."""
     digest: str
-    """The hash of the release's files.
+    """The hash of the release's files, those of its environment among them.
 
     A driver compares its files with the hash in the channel, which only the publisher writes, and
     imports no other files.
@@ -76,6 +88,8 @@ class Release(Frozen):
     tiers: dict[TierName, TierShape] = Field(default_factory=dict)
     schemas: dict[str, int] = Field(default_factory=dict)
     """By stream that a tier writes in Avro or Protobuf: the id of its schema in the registry."""
+    environment: Contents | None = None
+    """None: the release has no environment of its own."""
 
     @property
     def number(self) -> int:

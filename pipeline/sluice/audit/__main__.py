@@ -375,7 +375,7 @@ def tiers_to_audit(home: Path, release_of: Callable[[str], Release | None]) -> t
     """
     name = published.release()
     if name is not None:
-        return releases.load(home, name, release_of(name)).tiers
+        return releases.load(home, name, release_of(name)).pipeline.tiers
     return declarations.load(site_file.load(project.site_path()).pipeline).tiers
 
 

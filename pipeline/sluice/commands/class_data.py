@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from sluice.api import declarations
+from sluice import releases
 from sluice.driver.spark.jvm import launch
 from sluice.driver.spark.session import open_session, settings
 from sluice_ops.model.access import Role
@@ -95,7 +95,8 @@ def _run_tiers(where: endpoints.Endpoints, new: Path) -> None:
     from sluice.kafka.reader import Streams  # noqa: PLC0415
 
     kafka = where.kafka_as(User.DRIVER)
-    declared = declarations.load(site_file.load(project.site_path()).pipeline)
+    loaded = releases.load_current(site_file.load(project.site_path()).pipeline)
+    declared = loaded.pipeline
     first = declared.specs()[0]
     placement = Placement(driver=HostName("here"), slots=())
     incarnation = IncarnationSpec(
@@ -105,7 +106,7 @@ def _run_tiers(where: endpoints.Endpoints, new: Path) -> None:
     for key in [key for key in chosen if ".resource." in key]:
         del chosen[key]
     process = launch(first.driver.heap, where.home, leaves=new)
-    session = open_session(f"local[{THREADS}]", chosen, process)
+    session = open_session(f"local[{THREADS}]", chosen, process, loaded.environment)
     jvm = session.sparkContext._jvm  # noqa: SLF001 — Python has no public API to load a class
     for name in LOADED_BY_NAME:
         jvm.java.lang.Class.forName(name)

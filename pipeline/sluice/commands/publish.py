@@ -33,7 +33,8 @@ from sluice import published, releases, schema_registry
 from sluice.api import declarations, formats
 from sluice.checks.shapes import shapes
 from sluice.commands import tables, validation
-from sluice.commands.publish_results import Checked, Preview, Published, published_from
+from sluice.commands.publish_results import BuiltEnvironment, Checked, Preview, Published, published_from
+from sluice.dependencies.build import build
 from sluice.kafka import grants, topics
 from sluice.kafka.durability import WeakStreamError
 from sluice_ops.channel import Channel, ChannelAwayError, ConflictError, Write, trail_queue
@@ -132,15 +133,16 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _run(chosen: argparse.Namespace) -> int:
     settings = site_file.load(project.site_path())
-    pipeline = declarations.load(settings.pipeline)
+    current = releases.load_current(settings.pipeline)
+    pipeline = current.pipeline
     _check_names(settings, pipeline)
     schema_registry.check_address(pipeline, settings.schema_registry)
     if chosen.check:
-        return _check(settings, pipeline, declared=chosen.declared, as_json=chosen.json)
+        return _check(settings, current, declared=chosen.declared, as_json=chosen.json)
     _print(
-        _preview(endpoints.load(), settings, pipeline)
+        _preview(endpoints.load(), settings, current)
         if chosen.dry_run
-        else _publish(endpoints.load(), settings, pipeline, may_stop=chosen.yes),
+        else _publish(endpoints.load(), settings, current, may_stop=chosen.yes),
         as_json=chosen.json,
     )
     return 0
@@ -152,14 +154,13 @@ def _print(result: Checked | Preview | Published, *, as_json: bool) -> None:
     sys.stdout.flush()
 
 
-def _check(
-    settings: site_file.Site, pipeline: declarations.Pipeline, *, declared: bool, as_json: bool
-) -> int:
+def _check(settings: site_file.Site, current: releases.Loaded, *, declared: bool, as_json: bool) -> int:
     """Print for each tier whether it is valid; return the exit code."""
+    pipeline = current.pipeline
     found = (
         validation.Validation({}, {})
         if declared
-        else validation.validate(pipeline, validation.home(), settings.pipeline)
+        else validation.validate(current, validation.home(), settings.pipeline)
     )
     valid = [tier.name for tier in pipeline.tiers if tier.name not in found.errors]
     notes = [*site_file.unmatched_places(settings)]
@@ -168,14 +169,14 @@ def _check(
     return FAILED if found.errors else 0
 
 
-def _validated(home: Path, module: str, pipeline: declarations.Pipeline) -> dict[str, tuple[str, ...]]:
+def _validated(home: Path, module: str, current: releases.Loaded) -> dict[str, tuple[str, ...]]:
     """Validate new code, and return the stateful operators by tier; {} if the code is a release.
 
     Raise DeclarationError if a tier is invalid.
     """
     if releases.of_current_code(home, module) is not None:
         return {}
-    result = validation.cached(home, module) or validation.validate(pipeline, home, module)
+    result = validation.cached(home, module) or validation.validate(current, home, module)
     if result.errors:
         sentences = "\n".join(result.sentences())
         message = f"{sentences}\nnothing was published; correct these tiers, then run `sluice publish` again"
@@ -183,11 +184,10 @@ def _validated(home: Path, module: str, pipeline: declarations.Pipeline) -> dict
     return dict(result.state_operators)
 
 
-def _preview(
-    where: endpoints.Endpoints, settings: site_file.Site, pipeline: declarations.Pipeline
-) -> Preview:
+def _preview(where: endpoints.Endpoints, settings: site_file.Site, current: releases.Loaded) -> Preview:
     """Return the changes that publishing would make; write nothing."""
-    _validated(where.home, settings.pipeline, pipeline)
+    pipeline = current.pipeline
+    _validated(where.home, settings.pipeline, current)
     schema_registry.refuse_incompatible(*_schemas(settings, pipeline))
     new_streams = topics.missing(where.kafka_as(User.PUBLISHER), pipeline, settings.durability)
     new_tables = tables.missing(where.postgres_as(OWNER), pipeline)
@@ -255,11 +255,11 @@ def _published_from(channel: Channel, tier: str) -> str | None:
 
 
 def _publish(
-    where: endpoints.Endpoints, settings: site_file.Site, pipeline: declarations.Pipeline, *, may_stop: bool
+    where: endpoints.Endpoints, settings: site_file.Site, current: releases.Loaded, *, may_stop: bool
 ) -> Published:
     """Write everything, and return what was done."""
-    digest = releases.digest(releases.source(settings.pipeline))
-    operators = _validated(where.home, settings.pipeline, pipeline)
+    pipeline, digest = current.pipeline, releases.current_digest(settings.pipeline)
+    operators = _validated(where.home, settings.pipeline, current)
     if not may_stop:
         with Channel(where.zookeeper, where.required_credential(Role.PUBLISHER)) as channel:
             declared = {tier.name for tier in pipeline.tiers}
@@ -309,7 +309,16 @@ def _publish(
         stopped=stopped,
         notes=[note for note in notes if note is not None],
         unmatched_places=[*site_file.unmatched_places(settings)],
+        environment=_environment(settings.pipeline),
     )
+
+
+def _environment(module: str) -> BuiltEnvironment | None:
+    built = build(releases.source(module))
+    if built is None:
+        return None
+    contents = built.contents
+    return BuiltEnvironment({**contents.packages}, [*contents.jars], contents.bytes, built.seconds)
 
 
 def _schemas(

@@ -58,6 +58,22 @@ class Preview:
 
 
 @dataclass(frozen=True)
+class BuiltEnvironment:
+    """The packages and jars in a release, beyond those of Sluice."""
+
+    packages: dict[str, str]
+    jars: list[str]
+    bytes: int
+    seconds: float | None
+    """How long the build took; None: an earlier run has built it."""
+
+    def line(self) -> str:
+        names = [*(f"{name} {version}" for name, version in self.packages.items()), *self.jars]
+        took = "built before" if self.seconds is None else f"built in {self.seconds:.1f} s"
+        return f"environment: {', '.join(names)}; {self.bytes / 1e6:.1f} MB, {took}"
+
+
+@dataclass(frozen=True)
 class Published:
     """What publishing did."""
 
@@ -75,6 +91,7 @@ class Published:
     notes: list[str]
     """What publishing did to streams and rights."""
     unmatched_places: list[str]
+    environment: BuiltEnvironment | None = None
 
     def lines(self) -> Iterable[str]:
         new_streams = ", ".join(self.new_streams) or "none"
@@ -83,6 +100,8 @@ class Published:
             f"new streams: {new_streams}"
         )
         yield f"release {self.release}{' is new' if self.is_new else ': the code is unchanged'}"
+        if self.environment is not None:
+            yield self.environment.line()
         yield from self.notes
         if self.other_releases_run_in:
             yield (

@@ -23,9 +23,9 @@ from typing import IO, TYPE_CHECKING, Any
 
 import sluice
 from sluice import releases
-from sluice.api import declarations
-from sluice.api.declarations import DeclarationError, Pipeline, Tier
+from sluice.api.declarations import DeclarationError, Tier
 from sluice.checks.shapes import shape
+from sluice.dependencies.environment import Environment
 from sluice_ops.site import endpoints, project, site_file
 from sluice_ops.site.installation import INSTALL_AGENT
 
@@ -79,7 +79,7 @@ def main() -> int:
         if is_known(home(), settings.pipeline):
             sys.stdout.write(f"{settings.pipeline}: this code is already a release or validated\n")
             return 0
-        result = validate(declarations.load(settings.pipeline), home(), settings.pipeline)
+        result = validate(releases.load_current(settings.pipeline), home(), settings.pipeline)
     except (site_file.SiteError, DeclarationError, UncheckedError) as error:
         sys.stderr.write(f"{error}\n")
         return FAILED
@@ -105,14 +105,14 @@ def is_known(shared: Path, module: str) -> bool:
     return releases.of_current_code(shared, module) is not None or cached(shared, module) is not None
 
 
-def validate(pipeline: Pipeline, shared: Path, module: str) -> Validation:
+def validate(current: releases.Loaded, shared: Path, module: str) -> Validation:
     """Validate every tier, and cache the result if all tiers are valid.
 
     Raise UncheckedError if Spark does not run here.
     """
     digest, errors, operators = _digest(module), dict[str, str](), dict[str, tuple[str, ...]]()
-    with _session(shared) as session:
-        for tier in pipeline.tiers:
+    with _session(shared, current.environment) as session:
+        for tier in current.pipeline.tiers:
             try:
                 operators[tier.name] = validate_tier(session, tier)
             except DeclarationError as error:
@@ -150,7 +150,7 @@ def _digest(module: str) -> str:
     """Return a digest of the pipeline's code and of Sluice, which validates the code."""
     parts = (
         module,
-        releases.digest(releases.source(module)),
+        releases.current_digest(module),
         releases.digest(Path(sluice.__file__).parent),
     )
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()
@@ -202,7 +202,7 @@ def _is_authors(path: Path) -> bool:
 
 
 @contextmanager
-def _session(shared: Path) -> Iterator["SparkSession"]:
+def _session(shared: Path, environment: Environment | None) -> Iterator["SparkSession"]:
     """Open a session in its own JVM, which ends with the session.
 
     Raise UncheckedError, with the JVM's last line, if the JVM does not start or ends early.
@@ -218,7 +218,7 @@ def _session(shared: Path) -> Iterator["SparkSession"]:
         before = use_gateway(None)
         try:
             try:
-                session = open_session("local[1]", SETTINGS, process)
+                session = open_session("local[1]", SETTINGS, process, environment)
             except Exception as error:
                 line = _last_line(output) if isinstance(error, JvmError) else ""
                 raise UncheckedError(_spark_missing(line or str(error))) from error

@@ -107,7 +107,8 @@ def _replay(chosen: argparse.Namespace, stop: threading.Event) -> int:
     if chosen.name is not None:
         earlier = book.named(chosen.name)
     name = chosen.tier if earlier is None else earlier.tier
-    release, pipeline = _code_of(where, name)
+    release, loaded = _code_of(where, name)
+    pipeline = loaded.pipeline
     tier = pipeline.tier(name)
     refuse(pipeline, tier, quarantine=chosen.quarantine if earlier is None else earlier.quarantined)
     kafka = where.kafka_as(User.OPERATOR)
@@ -131,7 +132,7 @@ def _replay(chosen: argparse.Namespace, stop: threading.Event) -> int:
     with Channel(where.zookeeper, where.credential(Role.OPERATOR)) as channel:
         packed = packed_lineage.is_written(channel, site_file.load(project.site_path()))
     routing = _routing_epochs(where, name)
-    player = Player(where, kafka, pipeline, tier, book, replay, routing, packed=packed)
+    player = Player(where, kafka, loaded, tier, book, replay, routing, packed=packed)
     player.play(stop, quiet=chosen.json)
     return _report(chosen, book, pipeline, player.replay, time.monotonic() - started)
 
@@ -152,10 +153,10 @@ def _cancel(chosen: argparse.Namespace) -> int:
     return 0
 
 
-def _code_of(where: endpoints.Endpoints, tier: str) -> tuple[str | None, Pipeline]:
-    """Return the release and pipeline that the tier runs, or the published ones if it does not run.
+def _code_of(where: endpoints.Endpoints, tier: str) -> tuple[str | None, releases.Loaded]:
+    """Return the release and its code that the tier runs, or the published ones if it does not run.
 
-    The release is None if the tier has none; the pipeline is then the checkout's.
+    The release is None if the tier has none; the code is then the checkout's.
     """
     with Channel(where.zookeeper, where.credential(Role.OPERATOR)) as channel:
         owner, spec = channel.read(paths.owner(tier), OwnerRecord), channel.read(paths.tier(tier), TierSpec)
@@ -166,11 +167,13 @@ def _code_of(where: endpoints.Endpoints, tier: str) -> tuple[str | None, Pipelin
         node = None if release is None else channel.read(paths.release(release), Release)
     site = site_file.load(project.site_path())
     if release is None:
-        return None, schema_registry.with_ids(declarations.load(site.pipeline), {}, site.schema_registry)
-    described = None if node is None else node.value
-    pipeline = releases.load(where.home, release, described)
+        loaded, described = releases.Loaded(declarations.load(site.pipeline)), None
+    else:
+        described = None if node is None else node.value
+        loaded = releases.load(where.home, release, described)
     ids = {} if described is None else described.schemas
-    return release, schema_registry.with_ids(pipeline, ids, site.schema_registry)
+    with_ids = schema_registry.with_ids(loaded.pipeline, ids, site.schema_registry)
+    return release, replace(loaded, pipeline=with_ids)
 
 
 def _routing_epochs(where: endpoints.Endpoints, tier: str) -> RoutingEpochs | None:

@@ -6,11 +6,12 @@ import sys
 import threading
 import time
 
-from sluice.api.declarations import Pipeline, Tier
+from sluice.api.declarations import Tier
 from sluice.api.origins import REPLAY
 from sluice.driver.engine.intake import portion
 from sluice.failures import error_text
 from sluice.kafka.reader import StreamError, Streams, topic_and_number
+from sluice.releases import Loaded
 from sluice.replay.book import Book, BrokenOffError, Replay, ReplayError, deleted_records
 from sluice.replay.live_records import LatencyWatch
 from sluice.replay.pace import Pace
@@ -43,7 +44,7 @@ class Player:
         self,
         where: endpoints.Endpoints,
         kafka: str,
-        pipeline: Pipeline,
+        code: Loaded,
         tier: Tier,
         book: Book,
         replay: Replay,
@@ -54,9 +55,9 @@ class Player:
         """Prepare; `packed` as in `sluice.api.lineage_header`."""
         self._where, self._kafka, self._tier, self._book, self.replay = where, kafka, tier, book, replay
         self._routing, self._packed = routing, packed
-        self._streams = Streams(kafka)
+        self._streams, self._environment = Streams(kafka), code.environment
         self._pace = Pace(replay.rate)
-        self._watch = LatencyWatch(kafka, where.postgres_as(Role.OPERATOR), pipeline, self._pace)
+        self._watch = LatencyWatch(kafka, where.postgres_as(Role.OPERATOR), code.pipeline, self._pace)
         self._stop = threading.Event()
         self._quiet = False
         self._saved_at = self._shown_at = 0.0
@@ -70,7 +71,14 @@ class Player:
         self._stop, self._quiet = stop, quiet
         where, kafka, replay = self._where, self._kafka, self.replay
         reader = Reader(
-            kafka, where.home, self._tier, replay, self._streams, self._routing, packed=self._packed
+            kafka,
+            where.home,
+            self._tier,
+            replay,
+            self._streams,
+            self._routing,
+            self._environment,
+            packed=self._packed,
         )
         target = target_of(
             kafka,

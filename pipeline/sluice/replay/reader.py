@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from sluice.api.declarations import Tier
 from sluice.api.grouping import Direct
+from sluice.dependencies.environment import Environment
 from sluice.driver.engine.offsets import client_options, offsets_option
 from sluice.driver.spark.jvm import Jvm, launch
 from sluice.driver.spark.session import open_session
@@ -52,6 +53,7 @@ class Reader:
         replay: Replay,
         streams: Streams,
         routing: RoutingEpochs | None,
+        environment: Environment | None,
         *,
         packed: bool,
     ) -> None:
@@ -77,7 +79,7 @@ class Reader:
         os.environ["SPARK_LOCAL_IP"] = LOOPBACK  # otherwise the JVM warns about its choice
         settings = {**tier.spark, **SETTINGS, "spark.app.name": f"sluice {replay.by}"}
         handler = signal.getsignal(signal.SIGINT)
-        self._session: SparkSession = open_session("local[1]", settings, _launch_idle(shared))
+        self._session: SparkSession = open_session("local[1]", settings, _launch_idle(shared), environment)
         signal.signal(signal.SIGINT, handler)  # PySpark replaced the handler
         self._session.sparkContext.setLogLevel("ERROR")
 

@@ -80,7 +80,7 @@ def test_the_stored_copy_is_loaded_whatever_the_checkout_has(tmp_path, shop):
     second, _ = publish(tmp_path)
     (shop / "__init__.py").write_text("raise RuntimeError\n")
     for release, expected_word in ((first, "first"), (second, "second")):
-        loaded = releases.load(tmp_path, release.name, release)
+        loaded = releases.load(tmp_path, release.name, release).pipeline
         assert [tier.name for tier in loaded.tiers] == ["t"]
         assert expected_word == sys.modules["shop"].WORD
         assert not Path(str(sys.modules["shop.words"].__file__)).is_relative_to(tmp_path), (
@@ -92,7 +92,7 @@ def test_a_module_of_a_package_is_loaded_as_a_release(tmp_path, shop):
     (shop / "hits.py").write_text(CODE)
     release, _ = publish(tmp_path, "shop.hits")
     (shop / "hits.py").write_text("")
-    loaded = releases.load(tmp_path, release.name, release)
+    loaded = releases.load(tmp_path, release.name, release).pipeline
     assert sys.modules["shop"].hits is sys.modules["shop.hits"]
     assert loaded.tier("t").transform(5) == 5
 
@@ -101,7 +101,7 @@ def test_functions_of_a_release_are_pickled_by_value(tmp_path, shop):
     from pyspark import cloudpickle  # noqa: PLC0415
 
     release, _ = publish(tmp_path)
-    transform = releases.load(tmp_path, release.name, release).tier("t").transform
+    transform = releases.load(tmp_path, release.name, release).pipeline.tier("t").transform
     pickled = cloudpickle.dumps(transform)
     del sys.modules["shop"]
     (shop / "__init__.py").write_text("raise RuntimeError\n")
@@ -257,7 +257,7 @@ def test_a_release_with_the_former_import_names_is_loaded(tmp_path, shop, monkey
     )
     (shop / "__init__.py").write_text(former)
     release, _ = releases.store(tmp_path, "shop", 1.0, dict)
-    assert [tier.name for tier in releases.load(tmp_path, release.name, release).tiers] == ["t"]
+    assert [tier.name for tier in releases.load(tmp_path, release.name, release).pipeline.tiers] == ["t"]
 
 
 @pytest.mark.usefixtures("shop")

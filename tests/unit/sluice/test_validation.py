@@ -16,6 +16,7 @@ from sluice.checks import operators, state_plans
 from sluice.commands import validation
 from sluice.commands.validation import UncheckedError, Validation
 from sluice.driver.spark import jvm
+from sluice.releases import Loaded
 from sluice.sinks.table import Latest
 from sluice_ops.model.tier import Kind
 
@@ -44,7 +45,7 @@ def fake_spark(monkeypatch):
         if (error := fake.wrong.get(tier.name)) is not None:
             raise error
 
-    def opened(_shared):
+    def opened(_shared, _environment):
         fake.sessions += 1
         return nullcontext()
 
@@ -65,7 +66,7 @@ def test_every_wrong_tier_is_named_and_nothing_is_noted(fake_spark, tmp_path):
         "first": DeclarationError('tier "first": Sort cannot run'),
         "holding": KeyError("nothing"),
     }
-    result = validation.validate(PIPELINE, tmp_path, MODULE)
+    result = validation.validate(Loaded(PIPELINE), tmp_path, MODULE)
     assert set(result.errors) == {"first", "holding"}
     first, holding = result.sentences()
     assert first == 'tier "first": Sort cannot run'
@@ -76,7 +77,7 @@ def test_every_wrong_tier_is_named_and_nothing_is_noted(fake_spark, tmp_path):
 
 def test_unreadable_columns_are_an_error_of_the_tier(tmp_path):
     broken = Pipeline((tier("first", (A,), Stream("b", "id")),))
-    result = validation.validate(broken, tmp_path, MODULE)
+    result = validation.validate(Loaded(broken), tmp_path, MODULE)
     assert result.sentences() == [
         (
             "tier \"first\": columns 'id': 'id' is not a name and a type; "
@@ -86,7 +87,7 @@ def test_unreadable_columns_are_an_error_of_the_tier(tmp_path):
 
 
 def test_valid_code_is_noted_with_its_state_until_code_changes(tmp_path, monkeypatch):
-    result = validation.validate(PIPELINE, tmp_path, MODULE)
+    result = validation.validate(Loaded(PIPELINE), tmp_path, MODULE)
     assert result == Validation({}, {"holding": ("all of holding",)})
     assert validation.cached(tmp_path, MODULE) == result
     assert validation.cached(tmp_path, "hits.feed") is None
@@ -102,7 +103,7 @@ def test_valid_code_is_noted_with_its_state_until_code_changes(tmp_path, monkeyp
 
 
 def test_a_check_creates_no_home(tmp_path):
-    validation.validate(PIPELINE, tmp_path / "home", MODULE)
+    validation.validate(Loaded(PIPELINE), tmp_path / "home", MODULE)
     assert not (tmp_path / "home").exists()
 
 
@@ -160,14 +161,14 @@ def test_a_failed_start_of_spark_is_reported_with_the_next_step(tmp_path, monkey
     with pytest.raises(
         UncheckedError, match=rf"Spark does not start here \(.*{reason}.*\); install Sluice with"
     ):
-        validation.validate(PIPELINE, tmp_path, MODULE)
+        validation.validate(Loaded(PIPELINE), tmp_path, MODULE)
 
 
 def test_missing_packages_of_spark_are_reported_with_the_next_step(tmp_path, monkeypatch):
     monkeypatch.undo()
     monkeypatch.setitem(sys.modules, "sluice.driver.spark.jvm", None)
     with pytest.raises(UncheckedError, match=r"install Sluice with"):
-        validation.validate(PIPELINE, tmp_path, MODULE)
+        validation.validate(Loaded(PIPELINE), tmp_path, MODULE)
 
 
 def test_each_logger_with_which_spark_repeats_errors_is_silenced():

@@ -4,6 +4,7 @@ import os
 import signal
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,7 @@ import structlog
 
 from sluice import releases, schema_registry
 from sluice.api import declarations
+from sluice.dependencies.environment import Environment
 from sluice.driver.control.control_channel import ChannelFollower
 from sluice.driver.counters import Flow
 from sluice.driver.process.driver_metrics import DriverMetrics
@@ -94,8 +96,9 @@ def _run(  # noqa: PLR0913, PLR0917 — the parts of one incarnation
     follower.note()
     begun = time.monotonic()
     try:
+        loaded = _load(where.home, incarnation.release, release)
         pipeline = schema_registry.with_ids(
-            _load(where.home, incarnation.release, release),
+            loaded.pipeline,
             {} if release is None else release.schemas,
             _site().schema_registry,
         )
@@ -103,21 +106,29 @@ def _run(  # noqa: PLR0913, PLR0917 — the parts of one incarnation
         tier_spec = pipeline.spec(spec.name).model_copy(
             update={"quantum": spec.quantum, "driver": spec.driver}
         )
-        return _serve(
-            follower, where, tier_spec, incarnation, release, pipeline.tier(spec.name), jvm, flow, begun
-        )
+        code = _Code(release, pipeline.tier(spec.name), loaded.environment)
+        return _serve(follower, where, tier_spec, incarnation, code, jvm, flow, begun)
     except Exception as error:
         log.exception("the incarnation failed before it could run")
         follower.enter(State.FAILED, error=error_text(error))
         return 1
 
 
-def _load(home: Path, name: str | None, release: Release | None) -> declarations.Pipeline:
+@dataclass(frozen=True)
+class _Code:
+    """The code that an incarnation runs."""
+
+    release: Release | None
+    tier: declarations.Tier
+    environment: Environment | None
+
+
+def _load(home: Path, name: str | None, release: Release | None) -> releases.Loaded:
     """Import the release's code, as the channel describes it; without a name, the code of this
     host's checkout.
     """
     if name is None:
-        return declarations.load(_site().pipeline)
+        return releases.Loaded(declarations.load(_site().pipeline))
     return releases.load(home, name, release)
 
 
@@ -130,8 +141,7 @@ def _serve(  # noqa: PLR0913, PLR0917 — the parts of one incarnation
     where: endpoints.Endpoints,
     spec: TierSpec,
     incarnation: IncarnationSpec,
-    release: Release | None,
-    declared: declarations.Tier,
+    code: _Code,
     jvm: Jvm,
     flow: Flow,
     begun: float,
@@ -156,7 +166,7 @@ def _serve(  # noqa: PLR0913, PLR0917 — the parts of one incarnation
     from sluice.kafka.reader import Streams  # noqa: PLC0415
     from sluice.kafka.stream_identity import Identities  # noqa: PLC0415
 
-    kafka = where.kafka_as(User.DRIVER)
+    kafka, declared, release = where.kafka_as(User.DRIVER), code.tier, code.release
     streams = Streams(kafka)
     if not _wait_for_kafka(follower, streams, spec.inputs):
         follower.enter(State.STOPPED)
@@ -174,7 +184,7 @@ def _serve(  # noqa: PLR0913, PLR0917 — the parts of one incarnation
         **depot.session,
         **where.spark_settings,
     }
-    session = open_session(where.spark, chosen, jvm)
+    session = open_session(where.spark, chosen, jvm, code.environment)
     session.sparkContext.setLogLevel("WARN")
     try:
         log.info("the Spark session is open", seconds=round(time.monotonic() - begun, 1))
@@ -216,7 +226,7 @@ def _serve(  # noqa: PLR0913, PLR0917 — the parts of one incarnation
         progress.start()
         pulse = Pulse(lambda: is_stopped(session))
         pulse.start()
-        code = Life(
+        exit_code = Life(
             follower,
             engine,
             InternalStates(config.checkpoints / "internal", declared.hooks),
@@ -230,7 +240,7 @@ def _serve(  # noqa: PLR0913, PLR0917 — the parts of one incarnation
     finally:
         _clean_up(session.stop)
         log.info("the incarnation has ended", seconds=round(time.monotonic() - begun, 1))
-    return code
+    return exit_code
 
 
 def _wait_for_kafka(follower: ChannelFollower, streams: "Streams", inputs: tuple[str, ...]) -> bool:

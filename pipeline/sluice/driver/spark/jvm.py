@@ -11,9 +11,10 @@ import struct
 import subprocess
 import tempfile
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from sluice_ops.site import spark
 from sluice_ops.site.java import BUSY, JAVA, STARTED_OFTEN, cache_options, cache_output_options
@@ -159,6 +160,29 @@ def launch(heap: int, shared: Path, leaves: Path | None = None, says: IO[bytes] 
     except OSError:
         folder.cleanup()
         raise
+
+
+def add_to_class_path(gateway: Any, jars: Iterable[Path]) -> None:
+    """Append jars to the class path of a driver's JVM, which runs before its release is known.
+
+    Java documents this method of its class loader for the same purpose (java.lang.instrument).
+    Opening its package with an option would make the JVM ignore its class data.
+    """
+    lang = gateway.jvm.java.lang
+    base, loader = lang.Class.forName("java.lang.Object").getModule(), lang.ClassLoader.getSystemClassLoader()
+    _call(gateway, base, "implAddOpensToAllUnnamed", "jdk.internal.loader")
+    for jar in jars:
+        _call(gateway, loader, "appendToClassPathForInstrumentation", str(jar))
+
+
+def _call(gateway: Any, target: Any, name: str, word: str) -> None:
+    """Call a method of Java that is not public."""
+    lang = gateway.jvm.java.lang
+    types, words = gateway.new_array(lang.Class, 1), gateway.new_array(lang.Object, 1)
+    types[0], words[0] = lang.Class.forName("java.lang.String"), word
+    method = target.getClass().getDeclaredMethod(name, types)
+    method.setAccessible(True)
+    method.invoke(target, words)
 
 
 def _answer_path(folder: str) -> Path:

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sluice import metrics
-from sluice.driver.spark.jvm import Jvm, java_options
+from sluice.dependencies.environment import Environment
+from sluice.driver.spark.jvm import Jvm, add_to_class_path, java_options
 from sluice_ops.model.assignment import label_of
 from sluice_ops.model.incarnation import IncarnationSpec
 from sluice_ops.model.tier import TierSpec
@@ -42,6 +43,10 @@ MLLIB = "pyspark.ml"
 
 Without them a session opens sooner.
 """
+
+
+PACKAGES = "packages"
+"""The folder in which executors unpack the packages of an environment, in their own folder."""
 
 
 class NoExecutorError(Exception):
@@ -105,8 +110,12 @@ def settings(spec: TierSpec, incarnation: IncarnationSpec, address: str, shared:
     }
 
 
-def open_session(master: str, chosen: dict[str, str], jvm: Jvm) -> "SparkSession":
-    """Open the session in a JVM that was launched before."""
+def open_session(
+    master: str, chosen: dict[str, str], jvm: Jvm, environment: Environment | None = None
+) -> "SparkSession":
+    """Open the session in a JVM that was launched before, with the packages and jars of an
+    environment.
+    """
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ["SPARK_LOCAL_IP"] = chosen["spark.driver.bindAddress"]
     from pyspark import SparkConf, SparkContext  # noqa: PLC0415 — takes a second, while the JVM starts
@@ -114,8 +123,28 @@ def open_session(master: str, chosen: dict[str, str], jvm: Jvm) -> "SparkSession
 
     jvm.join()
     metrics.receive()
-    context = SparkContext(conf=SparkConf().setMaster(master).setAll(list(chosen.items())))
+    variables: dict[str, str] = {}
+    if environment is not None:
+        SparkContext._ensure_initialized()  # noqa: SLF001 — the jars come before the first use of a class
+        add_to_class_path(SparkContext._gateway, environment.jars)  # noqa: SLF001
+        is_local = master.startswith("local[")
+        chosen = chosen if is_local else {**chosen, **_shipped(environment)}
+        if environment.packages is not None:
+            variables["PYTHONPATH"] = str(environment.packages) if is_local else PACKAGES
+    conf = SparkConf().setMaster(master).setAll(list(chosen.items()))
+    context = SparkContext(conf=conf, environment=variables)
     return SparkSession(context, None if MLLIB in sys.modules else _plain(context))
+
+
+def _shipped(environment: Environment) -> dict[str, str]:
+    """Return the settings by which executors get packages and jars from this driver.
+
+    They do not take them from the shared folder, which other hosts can change.
+    """
+    packed = {} if environment.archive is None else {"spark.archives": f"{environment.archive}#{PACKAGES}"}
+    jars = {"spark.jars": ",".join(map(str, environment.jars))} if environment.jars else {}
+    # the cache is for several executors with one folder, and would keep the files once more
+    return {**packed, **jars, "spark.files.useFetchCache": "false"}
 
 
 def _plain(context: "SparkContext") -> "JavaObject":
