@@ -25,16 +25,15 @@ def make_wheel(
     version: str,
     files: Mapping[str, str],
     *,
-    needs: str | None = None,
+    headers: str = "",
     tag: str = "py3-none-any",
 ) -> str:
-    """Make a wheel, and return the line that locks it."""
+    """Make a wheel with further lines in its METADATA, and return the line that locks it."""
     own = f"{name}-{version}.dist-info"
-    requires = "" if needs is None else f"Requires-Dist: {needs}\n"
     purelib = "true" if tag.endswith("-any") else "false"
     contents = {
         **files,
-        f"{own}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n{requires}",
+        f"{own}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n{headers}",
         f"{own}/WHEEL": f"Wheel-Version: 1.0\nGenerator: tests\nRoot-Is-Purelib: {purelib}\nTag: {tag}\n",
     }
     record = "".join(f"{path},,\n" for path in (*contents, f"{own}/RECORD"))

@@ -5,6 +5,7 @@ kept in the project's own home, which no host writes, and `sluice.releases` copi
 releases (decision 110).
 """
 
+import fcntl
 import hashlib
 import os
 import platform
@@ -15,7 +16,8 @@ import sys
 import tempfile
 import time
 import zipfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import Distribution, distributions
@@ -30,6 +32,7 @@ from sluice.dependencies.environment import ARCHIVE, ENVIRONMENT
 from sluice.dependencies.lock import JARS, REQUIREMENTS, Lock, read
 from sluice_ops.model.release import Contents
 from sluice_ops.site import project
+from sluice_ops.site.files import sync_tree
 from sluice_ops.site.jars import faulty
 
 KEEP = 3
@@ -54,6 +57,21 @@ COMPILED = "Root-Is-Purelib: false"
 CONTENTS = "contents.json"
 WRITTEN_AT = (1980, 1, 1, 0, 0, 0)
 """The time of all files in the archive, so that equal packages make an equal archive."""
+UNFINISHED = ".partial-"
+"""How the name of a folder begins in which a build is made or removed."""
+ADVICE = {
+    "DO NOT MATCH": "The file is not the one that was locked: find out why the registry changed it, or lock "
+    "the file that you trust",
+    "different python": "Publish with the Python of the hosts, and lock packages for it: `uv pip compile "
+    "--python-version VERSION`",
+    "Retrying": "The registry does not answer: check the network and pip's settings (`pip config list`)",
+}
+"""What to do, by words of pip."""
+NO_WHEEL = (
+    "Only wheels are installed. If a package has none for this Python, make one with `pip wheel NAME`, name "
+    "its folder in the lock (`--find-links FOLDER`) and lock its checksum; or let pip build it: write "
+    "`--no-binary NAME` into the lock"
+)
 _FIND_LINKS = re.compile(r"(--find-links|-f)[ =]\s*(?P<folder>\S+)")
 
 
@@ -85,30 +103,41 @@ def build(code: Path) -> Build | None:
 def _build(code: Path, lock: Lock) -> Build:
     builds = project.own_home() / "environments"
     place = builds / hashlib.sha256(f"{python_here()} {lock}".encode()).hexdigest()[:16]
-    if (place / CONTENTS).exists():
-        os.utime(place)
-        contents = Contents.model_validate_json((place / CONTENTS).read_text(), extra="ignore")
-        return Build(place / ENVIRONMENT, contents, None)
-    began = time.monotonic()
-    named = [*(package.name for package in lock.packages), *(jar.name for jar in lock.jars)]
-    sys.stderr.write(f"building the environment, once for this lock: {', '.join(named)}\n")
     builds.mkdir(parents=True, exist_ok=True)
-    partial = Path(tempfile.mkdtemp(prefix=".partial-", dir=builds))
-    try:
+    with _alone(builds):
+        if place.exists():
+            os.utime(place)
+            contents = Contents.model_validate_json((place / CONTENTS).read_text(), extra="ignore")
+            return Build(place / ENVIRONMENT, contents, None)
+        began = time.monotonic()
+        named = [*(package.name for package in lock.packages), *(jar.name for jar in lock.jars)]
+        sys.stderr.write(f"building the environment, once for this lock: {', '.join(named)}\n")
+        partial = Path(tempfile.mkdtemp(prefix=UNFINISHED, dir=builds))
         contents = _make(code, lock, partial)
         (partial / CONTENTS).write_text(contents.model_dump_json(indent=1))
-        if not place.exists():  # another process has not built it meanwhile
-            partial.rename(place)
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
-    _remove_old(builds)
+        sync_tree(partial)
+        partial.rename(place)
+        _remove_old(builds)
     return Build(place / ENVIRONMENT, contents, time.monotonic() - began)
 
 
+@contextmanager
+def _alone(builds: Path) -> Iterator[None]:
+    """Wait until no other process builds, and remove what one that ended has left unfinished."""
+    with (builds / "lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        try:
+            yield
+        finally:
+            for left in builds.glob(f"{UNFINISHED}*"):
+                shutil.rmtree(left, ignore_errors=True)
+
+
 def _remove_old(builds: Path) -> None:
+    """Rename old builds, which `_alone` then removes: a build has all its files, or is none."""
     by_age = sorted(builds.glob(f"*/{CONTENTS}"), key=lambda path: path.parent.stat().st_mtime)
     for old in by_age[:-KEEP]:
-        shutil.rmtree(old.parent, ignore_errors=True)
+        old.parent.rename(builds / f"{UNFINISHED}{old.parent.name}")
 
 
 def _make(code: Path, lock: Lock, partial: Path) -> Contents:
@@ -139,19 +168,21 @@ def _install(code: Path, lock: Lock, scratch: Path) -> Mapping[str, Distribution
     command = [sys.executable, *PIP, f"--target={target}", f"--requirement={requirements}"]
     done = _run(command, scratch)
     if done.returncode:
-        errors = [line for line in done.stderr.splitlines() if line.strip()][-4:]
-        message = (
-            f"pip cannot install {code / REQUIREMENTS}:\n  " + "\n  ".join(errors) + "\n"
-            "Only wheels are installed. If a package has none for this Python, make one with "
-            "`pip wheel NAME`, name its folder in the lock (`--find-links FOLDER`) and lock its checksum; "
-            "or let pip build it: write `--no-binary NAME` into the lock"
-        )
+        message = f"pip cannot install {code / REQUIREMENTS}:\n{_pip_failure(done.stderr)}"
         raise DeclarationError(message)
     installed: dict[str, Distribution] = {
         canonicalize_name(own.name): own for own in distributions(path=[str(target)])
     }
     _refuse_gaps(code, installed)
     return installed
+
+
+def _pip_failure(output: str) -> str:
+    """Return the last lines of pip's errors, and what to do."""
+    lines = [line for line in output.splitlines() if line.strip()]
+    errors = [line for line in lines if not line.startswith("WARNING")][-4:]
+    advice = next((text for words, text in ADVICE.items() if words.lower() in output.lower()), NO_WHEEL)
+    return "\n".join([*(f"  {line}" for line in errors), advice])
 
 
 def _absolute(option: str, code: Path) -> str:
@@ -214,7 +245,10 @@ def _fetch(code: Path, lock: Lock, folder: Path, scratch: Path) -> None:
         raise DeclarationError(message)
     if faults := faulty([*lock.jars], folder):
         listed = "; ".join(f"{jar.file} {fault}" for jar, fault in faults.items())
-        message = f"the fetched jars are not those of {code / JARS}: {listed}"
+        message = (
+            f"the fetched jars are not those of {code / JARS}: {listed}; correct the checksum in the lock, "
+            f"or find out why the registry changed the file, and remove {ivy.cache()}"
+        )
         raise DeclarationError(message)
 
 

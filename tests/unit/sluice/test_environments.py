@@ -29,6 +29,12 @@ release = releases.Release.model_validate_json(Path(sys.argv[2]).read_text())
 loaded = releases.load(Path(sys.argv[1]), release.name, release)
 print(sys.modules["shop"].tinyword.WORD, loaded.environment.packages)
 """
+BUILD = """
+import sys
+from pathlib import Path
+from sluice.dependencies.build import build
+print(build(Path(sys.argv[1])).seconds is None)
+"""
 
 
 @pytest.fixture
@@ -80,6 +86,21 @@ def test_an_environment_is_built_once_for_each_lock(shop, capsys):
     assert built(shop).folder != first.folder
 
 
+def test_what_an_ended_build_left_is_removed_by_the_next_one(shop):
+    lock(shop, wheel(shop))
+    left = built(shop).folder.parents[1] / f"{builds.UNFINISHED}ended"
+    left.mkdir()
+    built(shop)
+    assert not left.exists()
+
+
+def test_two_publishers_of_one_lock_build_it_once(shop):
+    lock(shop, wheel(shop))
+    command = [sys.executable, "-c", BUILD, str(shop)]
+    both = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    assert sorted(process.communicate()[0] for process in both) == ["False\n", "True\n"]
+
+
 def test_only_the_newest_builds_are_kept(shop):
     for number in range(builds.KEEP + 1):
         lock(shop, wheel(shop, f"{number}.0"))
@@ -106,10 +127,10 @@ def test_jars_are_fetched_and_compared_with_their_checksum(shop, tmp_path, monke
 
 
 def test_an_incomplete_lock_is_refused_with_what_is_missing(shop):
-    lock(shop, wheel(shop, needs="absent>=2"))
+    lock(shop, wheel(shop, headers="Requires-Dist: absent>=2\n"))
     with pytest.raises(DeclarationError, match=r"is incomplete: tinyword needs absent>=2; lock the needed"):
         built(shop)
-    lock(shop, wheel(shop, "2.0", needs="pandas"))
+    lock(shop, wheel(shop, "2.0", headers="Requires-Dist: pandas\n"))
     assert built(shop).contents.packages == {"tinyword": "2.0"}, "Sluice has pandas"
 
 
@@ -122,7 +143,17 @@ def test_a_package_that_pip_cannot_get_is_refused_with_its_words(shop):
     with pytest.raises(DeclarationError, match=r"shop/nowhere does not exist; correct the folder of wheels"):
         built(shop)
     lock(shop, f"tinyword==1.0 --hash=sha256:{'0' * 64}")
-    with pytest.raises(DeclarationError, match=r"(?s)pip cannot install .*HASH"):
+    with pytest.raises(DeclarationError, match=r"(?s)pip cannot install .*HASH.*not the one that was locked"):
+        built(shop)
+    lock(shop, wheel(shop, "2.0", headers="Requires-Python: >=3.99\n"))
+    with pytest.raises(DeclarationError, match=r"(?s)'>=3.99'.*Publish with the Python of the hosts"):
+        built(shop)
+
+
+def test_a_registry_that_is_away_is_named_as_the_cause(shop, monkeypatch):
+    monkeypatch.setenv("PIP_RETRIES", "1")
+    (shop / REQUIREMENTS).write_text(f"--index-url http://127.0.0.1:9/\n{wheel(shop)}\n")
+    with pytest.raises(DeclarationError, match=r"(?s)tinyword==1.0.*The registry does not answer"):
         built(shop)
 
 
