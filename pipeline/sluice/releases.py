@@ -37,6 +37,8 @@ KEEP = 10
 """How many of the newest releases `prune` keeps, besides those in use."""
 DESCRIPTION = "release.json"
 CODE = "code"
+BLOCK = 1 << 20
+"""How many bytes of a file are in memory at once: packages of a release may have gigabytes."""
 
 
 class ChangedError(Exception):
@@ -93,8 +95,11 @@ def digest(code: Path) -> str:
     """Return the hash of all files and their names."""
     hashed = hashlib.sha256()
     for path in _files(code):
-        name, content = str(path.relative_to(code.parent)).encode(), path.read_bytes()
-        hashed.update(b"%d:%s%d:%s" % (len(name), name, len(content), content))
+        name = str(path.relative_to(code.parent)).encode()
+        hashed.update(b"%d:%s%d:" % (len(name), name, path.stat().st_size))
+        with path.open("rb") as file:
+            while block := file.read(BLOCK):
+                hashed.update(block)
     return hashed.hexdigest()
 
 
@@ -170,7 +175,8 @@ def store(  # noqa: PLR0913 - the parts of a release
     built, stored = build(code), all_stored(home)
     if checked not in {None, hashed}:
         raise ChangedError(_changed(code))
-    same_code = _with_digest([release for release in stored if _intact(home, release)], module, hashed)
+    same_digest = [release for release in stored if release.digest == hashed]
+    same_code = _with_digest((each for each in same_digest if _intact(home, each)), module, hashed)
     if same_code is not None:
         if same_code.schemas != schemas:
             raise ChangedError(_other_ids(same_code, schemas))
@@ -223,9 +229,10 @@ def _intact(home: Path, release: Release) -> bool:
 
 def _add_environment(home: Path, built: Build, partial: Path, stored: Iterable[Release]) -> None:
     """Add an environment to a new release, which shares the files of an earlier release with it."""
-    same = (_environment_of(place(home, release.name)) for release in stored if _intact(home, release))
-    wanted = digest(built.folder)
-    earlier = next((folder for folder in same if folder is not None and digest(folder) == wanted), None)
+    size, wanted = built.contents.bytes, digest(built.folder)
+    same_size = [each for each in stored if each.environment is not None and each.environment.bytes == size]
+    folders = (_environment_of(place(home, release.name)) for release in same_size)
+    earlier = next((folder for folder in folders if folder is not None and digest(folder) == wanted), None)
     if earlier is not None:
         with suppress(OSError):  # a file system without hard links
             _copy(earlier, partial, os.link)
