@@ -164,7 +164,10 @@ def _check(settings: site_file.Site, current: releases.Loaded, *, declared: bool
     )
     valid = [tier.name for tier in pipeline.tiers if tier.name not in found.errors]
     notes = [*site_file.unmatched_places(settings)]
-    _print(Checked(settings.pipeline, valid, dict(found.errors), declared, notes), as_json=as_json)
+    environment = _environment(settings.pipeline)
+    _print(
+        Checked(settings.pipeline, valid, dict(found.errors), declared, notes, environment), as_json=as_json
+    )
     sys.stderr.writelines(f"{sentence}\n" for sentence in found.sentences())
     return FAILED if found.errors else 0
 
@@ -205,6 +208,7 @@ def _preview(where: endpoints.Endpoints, settings: site_file.Site, current: rele
         release=release.name if release else None,
         would_stop=stopping,
         would_replace=others,
+        environment=_environment(settings.pipeline),
     )
 
 

@@ -5,6 +5,22 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
+class BuiltEnvironment:
+    """The packages and jars in a release, beyond those of Sluice."""
+
+    packages: dict[str, str]
+    jars: list[str]
+    bytes: int
+    seconds: float | None
+    """How long the build took; None: an earlier run has built it."""
+
+    def line(self) -> str:
+        names = [*(f"{name} {version}" for name, version in self.packages.items()), *self.jars]
+        took = "built before" if self.seconds is None else f"built in {self.seconds:.1f} s"
+        return f"environment: {', '.join(names)}; {self.bytes / 1e6:.1f} MB, {took}"
+
+
+@dataclass(frozen=True)
 class Checked:
     """What `--check` found."""
 
@@ -15,12 +31,15 @@ class Checked:
     """Tier → the reason."""
     declared_only: bool
     notes: list[str]
+    environment: BuiltEnvironment | None = None
 
     def lines(self) -> Iterable[str]:
         if self.declared_only:
             yield f"{self.pipeline}: valid declarations: {', '.join(self.valid)}"
         else:
             yield from (f'tier "{tier}": valid' for tier in self.valid)
+        if self.environment is not None:
+            yield self.environment.line()
         yield from self.notes
 
 
@@ -38,6 +57,7 @@ class Preview:
     would_stop: list[str]
     would_replace: dict[str, str]
     """Tier → the other pipeline that published it."""
+    environment: BuiltEnvironment | None = None
 
     def lines(self) -> Iterable[str]:
         yield f"dry run, nothing was written: {self.pipeline}"
@@ -48,6 +68,8 @@ class Preview:
             yield f"new tables: {', '.join(self.new_tables)}"
         code = f"{self.release}, the code is unchanged" if self.release else "a new one, the code has changed"
         yield f"release: {code}"
+        if self.environment is not None:
+            yield self.environment.line()
         yes = "; publishing needs --yes" if self.would_stop else ""
         yield f"tiers that would stop: {', '.join(self.would_stop) or 'none'}{yes}"
         if self.would_replace:
@@ -55,22 +77,6 @@ class Preview:
                 f"tiers of another pipeline that would be replaced: {published_from(self.would_replace)}; "
                 "publishing needs --yes"
             )
-
-
-@dataclass(frozen=True)
-class BuiltEnvironment:
-    """The packages and jars in a release, beyond those of Sluice."""
-
-    packages: dict[str, str]
-    jars: list[str]
-    bytes: int
-    seconds: float | None
-    """How long the build took; None: an earlier run has built it."""
-
-    def line(self) -> str:
-        names = [*(f"{name} {version}" for name, version in self.packages.items()), *self.jars]
-        took = "built before" if self.seconds is None else f"built in {self.seconds:.1f} s"
-        return f"environment: {', '.join(names)}; {self.bytes / 1e6:.1f} MB, {took}"
 
 
 @dataclass(frozen=True)
