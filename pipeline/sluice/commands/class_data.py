@@ -22,10 +22,13 @@ from pathlib import Path
 from sluice import releases
 from sluice.driver.spark.jvm import launch
 from sluice.driver.spark.session import open_session, settings
+from sluice_ops.channel import Channel
+from sluice_ops.model import paths
 from sluice_ops.model.access import Role
 from sluice_ops.model.ids import HostName, Incarnation
 from sluice_ops.model.incarnation import IncarnationSpec, Placement
 from sluice_ops.model.kafka_access import User
+from sluice_ops.model.release import Release
 from sluice_ops.site import endpoints, project, site_file, spark
 from sluice_ops.site.java import cache_output_options
 
@@ -95,7 +98,7 @@ def _run_tiers(where: endpoints.Endpoints, new: Path) -> None:
     from sluice.kafka.reader import Streams  # noqa: PLC0415
 
     kafka = where.kafka_as(User.DRIVER)
-    loaded = releases.load_current(site_file.load(project.site_path()).pipeline)
+    loaded = _code(where)
     declared = loaded.pipeline
     first = declared.specs()[0]
     placement = Placement(driver=HostName("here"), slots=())
@@ -125,6 +128,20 @@ def _run_tiers(where: endpoints.Endpoints, new: Path) -> None:
     session.stop()
     session.sparkContext._gateway.shutdown()  # noqa: SLF001
     process.end(WRITE_SECONDS)
+
+
+def _code(where: endpoints.Endpoints) -> releases.Loaded:
+    """Return the newest release of the pipeline, whose packages a host may be unable to fetch; the
+    present code if none is published.
+    """
+    module = site_file.load(project.site_path()).pipeline
+    stored = [release for release in releases.all_stored(where.home) if release.module == module]
+    if not stored:
+        return releases.load_current(module)
+    name = stored[-1].name
+    with Channel(where.zookeeper, where.credential(Role.DRIVER)) as channel:
+        node = channel.read(paths.release(name), Release)
+    return releases.load(where.home, name, None if node is None else node.value)
 
 
 @contextmanager

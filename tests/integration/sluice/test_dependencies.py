@@ -95,6 +95,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory, folder: Path) -> Iterator[Lab]
         for name, value in finding(folder / "repository").items():
             patch.setenv(name, value)
         with opened(tmp_path_factory.mktemp("pipeline"), "wordshop") as opened_lab:
+            opened_lab.write_class_data()  # with the jar of the release, and then used beside other jars
             yield opened_lab
 
 
