@@ -37,8 +37,10 @@ KEEP = 10
 """How many of the newest releases `prune` keeps, besides those in use."""
 DESCRIPTION = "release.json"
 CODE = "code"
+PACKAGES = "packages"
 BLOCK = 1 << 20
 """How many bytes of a file are in memory at once: packages of a release may have gigabytes."""
+_own_folders: list[Path] = []
 
 
 class ChangedError(Exception):
@@ -128,7 +130,7 @@ def load_current(module: str) -> Loaded:
     except DeclarationError:  # the import tells more
         return Loaded(declarations.load(module))
     built = build(code)
-    used = None if built is None else environment.use(built.folder)
+    used = None if built is None else environment.use(built.folder, _own_folder() / PACKAGES)
     return Loaded(declarations.load(module), used)
 
 
@@ -320,10 +322,24 @@ def load(home: Path, name: str, release: Release | None) -> Loaded:
     if former_names.are_used(path.read_text() for path in _files(code) if path.suffix == ".py"):
         former_names.provide()
     _refuse_other_python(release)
-    used = None if own is None else environment.use(own)
+    used = None if own is None else environment.use(own, own.parent / PACKAGES)
     module = _import(release.module, code)
     cloudpickle.register_pickle_by_value(module)
     return Loaded(pipeline_of(module, release.module), used)
+
+
+def _own_folder() -> Path:
+    _own_folders.append(own := Path(tempfile.mkdtemp(prefix="release-")))
+    return own
+
+
+@atexit.register
+def remove_own_folders() -> None:
+    """Remove the folders from which this process imports. Call it before an `exec`, which ends no
+    Python.
+    """
+    for own in _own_folders:
+        shutil.rmtree(own, ignore_errors=True)
 
 
 def _own_copy(release_folder: Path) -> tuple[Path, Path | None]:
@@ -332,8 +348,7 @@ def _own_copy(release_folder: Path) -> tuple[Path, Path | None]:
     Other hosts cannot write there, so the files that are checked are the files that are used. The
     copy has no compiled files.
     """
-    own = Path(tempfile.mkdtemp(prefix="release-"))
-    atexit.register(shutil.rmtree, own, ignore_errors=True)
+    own = _own_folder()
     folder = _environment_of(release_folder)
     return _copy(_code_of(release_folder), own / CODE), None if folder is None else _copy(folder, own)
 

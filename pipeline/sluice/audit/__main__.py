@@ -414,6 +414,7 @@ def main() -> int:
         if published.changed_at() != published_at:
             log.info("a pipeline was published; the audit restarts with its tiers")
             auditor.close()
+            releases.remove_own_folders()
             os.execv(sys.executable, [sys.executable, "-m", "sluice.audit"])  # noqa: S606 — itself
     auditor.close()
     return 0

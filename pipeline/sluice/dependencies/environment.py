@@ -1,9 +1,6 @@
 """An environment in use: a process imports its packages, and Spark gets its packages and jars."""
 
-import atexit
-import shutil
 import sys
-import tempfile
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,15 +32,14 @@ class Environment:
         return sorted((self.folder / "jars" / FOLDER).glob("*.jar"))
 
 
-def use(folder: Path) -> Environment:
-    """Let this process import the packages of an environment, before its own of the same names.
+def use(folder: Path, packages: Path) -> Environment:
+    """Unpack the packages of an environment into `packages`, and let this process import them.
 
-    A process uses one environment: what it has imported stays.
+    They come before the process's own packages of the same names. A process uses one environment:
+    what it has imported stays.
     """
     if not (folder / ARCHIVE).exists():
         return Environment(folder, None)
-    packages = Path(tempfile.mkdtemp(prefix="packages-"))
-    atexit.register(shutil.rmtree, packages, ignore_errors=True)
     with zipfile.ZipFile(folder / ARCHIVE) as archive:
         archive.extractall(packages)
     sys.path.insert(0, str(packages))

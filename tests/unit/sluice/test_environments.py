@@ -179,6 +179,7 @@ def test_a_release_has_its_environment_and_is_refused_without_it(shop, tmp_path)
     assert done.stdout.startswith("one "), done.stderr
     packages = Path(done.stdout.split()[1])
     assert not packages.is_relative_to(home), "packages must not be imported from the shared folder"
+    assert not packages.parent.exists(), "a process removes its copies"
     archive = releases.place(home, release.name) / "environment" / ARCHIVE
     with zipfile.ZipFile(archive, "a") as changed:
         changed.writestr("sitecustomize.py", "raise SystemExit")
