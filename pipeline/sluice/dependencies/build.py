@@ -65,13 +65,11 @@ ADVICE = {
     "different python": "Publish with the Python of the hosts, and lock packages for it: `uv pip compile "
     "--python-version VERSION`",
     "Retrying": "The registry does not answer: check the network and pip's settings (`pip config list`)",
+    "No matching distribution": "Only wheels are installed. If a package has none for this Python, make one "
+    "with `pip wheel NAME`, name its folder in the lock (`--find-links FOLDER`) and lock its checksum; or "
+    "let pip build it: write `--no-binary NAME` into the lock",
 }
-"""What to do, by words of pip."""
-NO_WHEEL = (
-    "Only wheels are installed. If a package has none for this Python, make one with `pip wheel NAME`, name "
-    "its folder in the lock (`--find-links FOLDER`) and lock its checksum; or let pip build it: write "
-    "`--no-binary NAME` into the lock"
-)
+"""What to do, by words of pip; the first ones that it says count."""
 _FIND_LINKS = re.compile(r"(--find-links|-f)[ =]\s*(?P<folder>\S+)")
 
 
@@ -180,9 +178,10 @@ def _install(code: Path, lock: Lock, scratch: Path) -> Mapping[str, Distribution
 def _pip_failure(output: str) -> str:
     """Return the last lines of pip's errors, and what to do."""
     lines = [line for line in output.splitlines() if line.strip()]
-    errors = [line for line in lines if not line.startswith("WARNING")][-4:]
-    advice = next((text for words, text in ADVICE.items() if words.lower() in output.lower()), NO_WHEEL)
-    return "\n".join([*(f"  {line}" for line in errors), advice])
+    last_retry = [line for line in lines if "Retrying" in line][-1:]
+    errors = [*last_retry, *[line for line in lines if not line.startswith("WARNING")][-4:]]
+    advice = [text for words, text in ADVICE.items() if words.lower() in output.lower()]
+    return "\n".join([*(f"  {line}" for line in errors), *advice[:1]])
 
 
 def _absolute(option: str, code: Path) -> str:
