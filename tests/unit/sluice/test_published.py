@@ -37,7 +37,7 @@ def test_the_pipeline_published_from_another_site_file_is_audited(home, monkeypa
         assert (at, name, release) == (home, RELEASE.name, RELEASE), (
             "the release must be the one of the channel"
         )
-        return declarations.load("hits")
+        return releases.Loaded(declarations.load("hits"))
 
     monkeypatch.setattr(releases, "load", load)
     published.write([tier("entry", Mode.BATCH, 0, release=RELEASE.name)], declarations.load("hits"))
