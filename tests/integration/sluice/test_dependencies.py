@@ -21,7 +21,7 @@ from sluice_ops.model import paths
 from sluice_ops.model.incarnation import Phase, State
 from sluice_ops.model.tier import TierSpec
 from tests.integration.sluice.test_streams import once, records
-from tests.lab import ROOT, Lab, opened, until
+from tests.lab import Lab, opened, until
 from tests.made_packages import finding, make_jar, make_wheel
 
 SHOP = """
@@ -94,15 +94,15 @@ def lab(tmp_path_factory: pytest.TempPathFactory, folder: Path) -> Iterator[Lab]
         patch.setenv("PYTHONPATH", f"{folder}:{os.environ.get('PYTHONPATH', '')}")
         for name, value in finding(folder / "repository").items():
             patch.setenv(name, value)
-        with opened(tmp_path_factory.mktemp("pipeline"), "wordshop") as opened_lab:
+        with opened(tmp_path_factory.mktemp("pipeline"), "wordshop", code=folder) as opened_lab:
             opened_lab.write_class_data()  # with the jar of the release, and then used beside other jars
             yield opened_lab
 
 
-def published(lab: Lab) -> str:
-    """Publish, and return what the command says."""
+def published(lab: Lab, folder: Path) -> str:
+    """Publish in the project, which has its own builds, and return what the command says."""
     command = [sys.executable, "-m", "sluice.commands.publish"]
-    done = subprocess.run(command, env=lab.env, cwd=ROOT, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, env=lab.env, cwd=folder, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -145,7 +145,7 @@ def test_a_pipelines_own_test_has_its_jars_and_the_authors_packages(folder: Path
 def test_two_versions_of_a_package_and_a_jar_run_in_a_handover(lab: Lab, folder: Path) -> None:
     assert find_spec("tinyword") is None, "the checkout's own environment has the package"
     first = release(lab)
-    again = published(lab)
+    again = published(lab, folder)
     assert f"release {first}: the code is unchanged" in again
     said = r"environment: tinyword 1\.0, org\.example:shout:1\.0; 0\.0 MB, built before"
     assert re.search(said, again), again
@@ -155,7 +155,7 @@ def test_two_versions_of_a_package_and_a_jar_run_in_a_handover(lab: Lab, folder:
     until("the first release writes", lambda: out(lab) >= STEP)
 
     lock(folder, 2)
-    assert re.search(r"tinyword 2\.0, org\.example:shout:2\.0; .* built in \d", published(lab))
+    assert re.search(r"tinyword 2\.0, org\.example:shout:2\.0; .* built in \d", published(lab, folder))
     second = release(lab)
     assert second != first
     lab.prepare("shout", 1, 2, "h2", release=second)
@@ -167,6 +167,7 @@ def test_two_versions_of_a_package_and_a_jar_run_in_a_handover(lab: Lab, folder:
     lab.set_owner("shout", 2)
     lab.wait_for("shout", 1, State.STOPPED)
     lab.stop("shout", 1)
+    lab.kill_executor("shout", 2)  # the next executor gets packages and jars again
     put(lab, range(3 * STEP, 4 * STEP))
     until("each record is out", lambda: len(once(records(lab, "shouted"))) >= 4 * STEP)
 
