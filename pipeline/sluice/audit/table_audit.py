@@ -207,15 +207,23 @@ class TableAudit:
         return entry.rows_out if sink == self._tier.sinks[0].name else (entry.others or {}).get(sink)
 
     def _compare_records(self, entries: list[Entry], table: str) -> list[Missing]:
-        """Return the records that these batches read and that are not in the table."""
-        places = self._origins(entries)
-        missing = self._absent(places, sql.Identifier(table))
+        """Return the records that these batches read and that are not in the table.
+
+        A record that the transform leaves out twice counts as filtered twice.
+        """
+        records = self._records(entries)
+        missing = self._absent({origin for origin, _ in records}, sql.Identifier(table))
         if missing and any(entry.quarantined for entry in entries):
             missing -= self._quarantined(entries)
-        count = len(missing) - sum(entry.filtered for entry in entries)
+        absent = [place for origin, place in records if origin in missing]
+        unexplained = len(absent) - sum(entry.filtered for entry in entries)
+        without_record = sum(entry.read for entry in entries) - len(records)
+        if without_record and unexplained + without_record > 0:
+            unexplained += sum(map(self._empty, entries))  # the ledger counts them as filtered
+        count = min(unexplained, len(missing))
         if count <= 0:
             return []
-        first = min((places[origin] for origin in missing), key=_place)
+        first = min(absent, key=_place)
         sentence = (
             f"{count} records that {self._tier.name} read in batches {entries[0].batch} to "
             f"{entries[-1].batch} are not in {table}; the first may be {first}; "
@@ -359,8 +367,8 @@ class TableAudit:
                 lost.append(Missing(entry.first, wrote - in_table, sentence))
         return lost
 
-    def _origins(self, entries: list[Entry]) -> dict[str, str]:
-        """Return the origin of each record that these batches read, with the record's place."""
+    def _records(self, entries: list[Entry]) -> list[tuple[str, str]]:
+        """Return the origin and the place of each record that these batches read."""
         inputs = [stream.name for stream in self._tier.inputs]
         spans = [
             (partition, entry.begins.get(partition, 0), end)
@@ -368,19 +376,22 @@ class TableAudit:
             for partition, end in entry.ends.items()
         ]
         if self._tier.inputs[0].columns is None:
-            return {
-                origins.raw_origin(inputs, *topic_and_number(partition), offset): f"{partition}:{offset}"
+            return [
+                (origins.raw_origin(inputs, *topic_and_number(partition), offset), f"{partition}:{offset}")
                 for partition, begin, end in spans
                 for offset in range(begin, end)
-            }
+            ]
         places = {topic_and_number(partition): begin for partition, begin, _ in reversed(spans)}
         records = self._streams.read(places, {partition: end for partition, _, end in spans})
-        return {
-            origins.origin_in_tier(
-                inputs, topic_and_number(seen.place.rpartition(":")[0])[0], seen.origin
-            ): seen.place
+        return [
+            (
+                origins.origin_in_tier(
+                    inputs, topic_and_number(seen.place.rpartition(":")[0])[0], seen.origin
+                ),
+                seen.place,
+            )
             for seen in records
-        }
+        ]
 
 
 def _checked(sink: Sink) -> Check:
