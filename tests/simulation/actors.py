@@ -45,6 +45,8 @@ class Log:
         """Drivers hang when they start."""
         self.away = None
         """The service that is away and that starting drivers wait for, or None."""
+        self.sink_away = ()
+        """The numbers of the incarnations whose running drivers cannot reach the sink."""
         self.partitions = STATE_PARTITIONS
         """The number of partitions of the newest checkpoint."""
         self.gap_after = 0.0
@@ -183,9 +185,10 @@ class SimDriver:
         if self.state is State.STARTING and self.away != self.log.away:
             self.away = self.log.away
             self._report()
-        if self.away is not None:
+        if self.state is State.STARTING and self.away is not None:
             return
         if self.state is State.RUNNING:
+            self._look_at_sink()
             self.log.committed += 10
         if self.broken and self.state in self.broken:
             self.error = "boom"
@@ -209,6 +212,12 @@ class SimDriver:
             Directive.HOLD: self._hold,
             Directive.EXIT: self._exit,
         }[required](owner_record.value)
+
+    def _look_at_sink(self):
+        away = "the sink takes no records" if self.number in self.log.sink_away else None
+        if away != self.away:
+            self.away = away
+            self._report()
 
     def _note_joined(self):
         joined = self._workers_with_executor() - self._workers_known
@@ -256,7 +265,7 @@ class SimDriver:
             )
             self.caught_up = not overlap
             self._go(State.RUNNING)
-        elif not self.caught_up or not self.measured:
+        elif self.away is None and not (self.caught_up and self.measured):
             self.caught_up = self.measured = True
             self._report()
         elif record.owner == self.number and (

@@ -21,7 +21,14 @@ from sluice_ops.controller.policies import (
 from sluice_ops.controller.policies.capacity import cluster_of_draft
 from sluice_ops.model.change import ChangeState
 from sluice_ops.model.ids import HostName, Incarnation, TierName
-from sluice_ops.model.incarnation import IncarnationSpec, OwnerRecord, Phase, Placement, State
+from sluice_ops.model.incarnation import (
+    IncarnationReport,
+    IncarnationSpec,
+    OwnerRecord,
+    Phase,
+    Placement,
+    State,
+)
 from sluice_ops.model.resources import Quantum
 from sluice_ops.model.status import TierState, TierStatus
 from sluice_ops.model.tier import TierSpec
@@ -320,7 +327,16 @@ def _is_level(draft: Draft, tier: TierView, record: OwnerRecord) -> bool:
         return False
     if record.paused:
         return old.state is State.PAUSED and new.state is State.READY
-    return new.state is State.RUNNING and new.caught_up
+    return new.state is State.RUNNING and (new.caught_up or _is_sink_away(tier.spec, old, new))
+
+
+def _is_sink_away(spec: TierSpec, old: IncarnationReport, new: IncarnationReport) -> bool:
+    """Tell whether the sink takes nothing from either incarnation, so that no turn will come.
+
+    The ledger says where the next batch begins, whichever incarnation writes it.
+    """
+    is_of_sink = not spec.outputs and not spec.state
+    return is_of_sink and old.away is not None and new.away is not None
 
 
 def _retire_stale(draft: Draft, tier: TierName) -> None:
