@@ -189,15 +189,20 @@ class Post(Sink):
 
         So only one record is at risk while the service is unavailable. Once the first record was
         sent, the batch cannot be given back. A record that was certainly not taken is retried until
-        the tier must hold.
+        the tier must hold. The rest is then still sent, until the service does not take a record,
+        or the batch has taken GIVE_UP_SECONDS.
         """
         new = first_seen(marks, rows.paths, rows.origins)
         unsent = frozenset({Outcome.NOT_YET})
+        end, troubled = time.monotonic() + GIVE_UP_SECONDS, Event()
 
         def send(client: httpx.Client, row: int) -> Answer:
-            if halt.is_set():
+            if halt.is_set() and (troubled.is_set() or time.monotonic() > end):
                 return Answer(row, Outcome.NOT_YET, "the record was not sent, because the tier must hold")
-            return self._send(client, rows, row, RetryLimit(halt), unsent)
+            answer = self._send(client, rows, row, RetryLimit(halt), unsent)
+            if halt.is_set() and answer.outcome in UNDECIDED:
+                troubled.set()
+            return answer
 
         with self._client() as client:
             first = RetryLimit(halt, time.monotonic() + GIVE_UP_SECONDS)

@@ -311,6 +311,20 @@ def test_at_most_once_a_hold_loses_the_unsent_records_of_the_batch(service: Serv
     assert "bell:0:3" not in {key for key, _, _ in service.requests}
 
 
+def test_at_most_once_a_hold_loses_nothing_while_the_service_takes_records(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service.seconds, service.answers, halt = 0.05, {"bell:0:0": [500]}, threading.Event()
+    many = rows(*(f"{number % 4}:{number}" for number in range(80)))
+    threading.Timer(0.3, halt.set).start()
+    sink = Post("bell", {"n": "bigint"}, service.url)
+    assert write_at_most_once(sink, many, halt=halt) == Written(79, lost=1)
+    monkeypatch.setattr(http, "GIVE_UP_SECONDS", 0.3)
+    late = write_at_most_once(sink, many, halt=halt)
+    assert late.new + late.lost == 80
+    assert late.lost > 40, "the tier holds, whatever the service's speed"
+
+
 def test_a_batch_is_returned_when_the_tier_holds_or_a_record_is_refused(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
