@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from sluice.sinks.kafka_topic import KafkaTopic
     from sluice.sinks.several import Sinks
     from sluice.sinks.sql_table import SqlTable
-    from sluice.sinks.table import DeltaTable, Latest, Once, ParquetFiles, Totals
+    from sluice.sinks.table import DeltaTable, JsonFiles, Latest, Once, ParquetFiles, Totals
     from sluice_ops.model.backpressure import Lag, Watermarks
     from sluice_ops.model.resources import Quantum
     from sluice_ops.model.tier import Delivery, Kind, Mode, Standby
@@ -40,6 +40,7 @@ __all__ = [
     "Grouping",
     "Hooks",
     "JobTable",
+    "JsonFiles",
     "KafkaTopic",
     "Kind",
     "Lag",
@@ -92,7 +93,7 @@ _NAMES_BY_MODULE = {
     "sluice.sinks.kafka_topic": ("KafkaTopic",),
     "sluice.sinks.several": ("Sinks",),
     "sluice.sinks.sql_table": ("SqlTable",),
-    "sluice.sinks.table": ("DeltaTable", "Latest", "Once", "ParquetFiles", "Totals"),
+    "sluice.sinks.table": ("DeltaTable", "JsonFiles", "Latest", "Once", "ParquetFiles", "Totals"),
     "sluice_ops.model.backpressure": ("Lag", "Watermarks"),
     "sluice_ops.model.resources": ("Quantum",),
     "sluice_ops.model.tier": ("Delivery", "Kind", "Mode", "Standby"),

@@ -1,4 +1,4 @@
-"""A client of the site's S3 service. Checkpoints and Parquet files use this module."""
+"""A client of the site's S3 service. Checkpoints and sinks of files use this module."""
 
 from typing import Any
 from urllib.parse import urlsplit

@@ -14,7 +14,7 @@ rights to create tables, and what the sink writes to. Spark and Kafka are not ne
 - The writer may freeze at each step, be replaced, and wake up: it cannot write any more.
 - A writer without the right to write changes nothing.
 - While the tier must hold, the batch is written, or given back with SinkAwayError.
-- The writer of Parquet files may die or freeze at each step, as the writer of batches may.
+- The writer of files may die or freeze at each step, as the writer of batches may.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -241,7 +241,7 @@ class _Check:
         self._took("the tier had to hold, and went on")
 
     def files(self) -> None:
-        """Let the writer of Parquet files die at each step, and freeze at each step and wake up."""
+        """Let the writer of files die at each step, and freeze at each step and wake up."""
         for table in filter(has_archive, self.case.sink.members):
             for dies in (True, False):
                 for step in self._steps():

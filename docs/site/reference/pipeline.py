@@ -23,6 +23,7 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
         "Totals",
         "Latest",
         "ParquetFiles",
+        "JsonFiles",
         "DeltaTable",
         "KafkaTopic",
         "SqlTable",

@@ -19,7 +19,7 @@ from sluice_ops.model.tier import Kind, TierSpec
 from sluice_ops.site import endpoints
 from sluice_ops.site.installation import PlatformError
 
-TABLE_SINKS = {"DeltaTable", "Latest", "Once", "ParquetFiles", "Totals"}
+TABLE_SINKS = {"DeltaTable", "JsonFiles", "Latest", "Once", "ParquetFiles", "Totals"}
 """The kinds of sinks that write into a table."""
 NEWEST_BATCHES_QUERY = "select tier, max(batch) from ledger where tier = any(%s) group by tier"
 LATER_ROW_QUERY = "select 1 from ledger where tier = %s and batch > %s and rows_out > 0 limit 1"

@@ -134,8 +134,8 @@ class Tier:
     """
     sink: "Sink | None" = None
     """What a batch tier writes: a table (`Once`, `Totals`, `Latest`), files (`ParquetFiles`,
-    `DeltaTable`), a topic outside (`KafkaTopic`), another database (`SqlTable`) or a service
-    (`Post`). `Sinks` names several.
+    `JsonFiles`, `DeltaTable`), a topic outside (`KafkaTopic`), another database (`SqlTable`) or a
+    service (`Post`). `Sinks` names several.
     """
     state: State | None = None
     """Set if the transform aggregates by window, joins inputs or keeps own state.

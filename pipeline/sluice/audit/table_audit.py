@@ -16,7 +16,7 @@ from sluice.api.declarations import Tier
 from sluice.api.sink import Sink
 from sluice.audit.book import Book, Line, Missing
 from sluice.kafka.reader import Streams, topic_and_number
-from sluice.sinks.table import Latest, Once, ParquetFiles, Totals
+from sluice.sinks.table import FileTable, Latest, Once, Totals
 from sluice_ops.model.status import Check
 
 log = structlog.get_logger()
@@ -130,7 +130,7 @@ class TableAudit:
                 sums = f"{' + '.join(sink.counted)} of {sink.name}"
                 cause = "or a person changed the table, or the counted columns of a row do not sum to 1"
                 lost += self._compare_sums(ADDED_UP, sink.name, sums, cause, entries)
-            elif isinstance(sink, ParquetFiles):
+            elif isinstance(sink, FileTable):
                 sums = f"the number of rows in the files of {sink.name}"
                 lost += self._compare_sums(
                     IN_FILES, sink.name, sums, "or a person changed the table", entries

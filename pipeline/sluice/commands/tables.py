@@ -18,7 +18,7 @@ from sluice.audit import retention, trail_archive
 from sluice.migrations import migrate
 from sluice.replay import book as replayed
 from sluice.sinks import ledger, outbox, send_intents
-from sluice.sinks.table import DeltaTable, ParquetFiles, definition, primary_key
+from sluice.sinks.table import DeltaTable, JsonFiles, ParquetFiles, definition, primary_key
 from sluice_ops.model.access import Role
 from sluice_ops.model.database import WORKERS, known_as
 
@@ -44,7 +44,7 @@ OF_TIERS = {Role.DRIVER: WRITTEN, Role.OPERATOR: WRITTEN, Role.AUDIT: "SELECT"}
 """Rights to the tables that drivers write. The operator has a driver's rights, because a replay
 writes like its tier.
 """
-FILES = {DeltaTable.__name__, ParquetFiles.__name__}
+FILES = {DeltaTable.__name__, JsonFiles.__name__, ParquetFiles.__name__}
 """The kinds of sinks that keep a row in a table only until a file has it."""
 OF_FILES = OF_TIERS | dict.fromkeys((Role.DRIVER, Role.OPERATOR), f"{WRITTEN}, DELETE")
 """Rights to the tables of `FILES`, whose rows leave once files have them."""

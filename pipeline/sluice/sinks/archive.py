@@ -1,21 +1,23 @@
-"""The archive: delivered rows as Parquet files, by hour of delivery, each row exactly once.
+"""The archive: delivered rows as files, by hour of delivery, each row exactly once.
 
 Batch jobs read the archive. The writer reads rows back from the table, from the batch after the
 last archived one on. Before the writer writes files, it stores the last batch of the round in the
 table `archived`. The first batch of the round gives the files their name. So a second writer, after
 a crash or too late, writes the same files. The files are synced to disk before the database records
-their batches as archived. In the same transaction, the rows of `ParquetFiles` leave the table.
+their batches as archived. In the same transaction, the rows of a `FileTable` leave the table.
 
-The files are below the home, or in S3 (decision 92). For a `DeltaTable`, a round is one commit
-(`sluice.sinks.delta`).
+The files are below the home, or in S3 (decision 92). They are Parquet, or JSON lines for
+`JsonFiles`. For a `DeltaTable`, a round is one commit (`sluice.sinks.delta`).
 """
 
+import gzip
 import tempfile
 import time
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeGuard
+from typing import IO, Any, TypeGuard, TypeVar
 
 import psycopg
 import pyarrow as pa
@@ -27,11 +29,14 @@ from sluice.api.sink import Sink
 from sluice.postgres import UNAVAILABLE, Connected
 from sluice.s3 import bucket_and_prefix, client
 from sluice.sinks.delta import DeltaCommits
-from sluice.sinks.table import DeltaTable, ParquetFiles, RecordTable, without_length
+from sluice.sinks.table import DeltaTable, FileTable, JsonFiles, RecordTable, without_length
 from sluice_ops.site.files import atomic_file
 from sluice_ops.site.site_file import S3Config
 
 log = structlog.get_logger()
+
+T = TypeVar("T")
+"""The rows of a file."""
 
 EVERY_SECONDS = 30.0
 SECONDS = 10.0
@@ -114,7 +119,7 @@ class Archive(Connected):
                 "UPDATE archived SET batch = %s, rows = rows + %s, at = now() WHERE name = %s",
                 (last, count, self._table.name),
             )
-            if isinstance(self._table, ParquetFiles):
+            if isinstance(self._table, FileTable):
                 cursor.execute(
                     sql.SQL("DELETE FROM {} WHERE batch <= %s").format(sql.Identifier(self._table.name)),
                     (last,),
@@ -149,41 +154,46 @@ class Archive(Connected):
         return int(batch) + 1, int(batch if upto is None else upto)
 
     def _write_files(self, cursor: psycopg.Cursor[Any], first: int, last: int) -> int:
-        sql_types = {
-            **self._table.columns,
-            self._table.stamp: "timestamptz",
-            "origin": "text",
-            "batch": "bigint",
-        }
-        names = [*sql_types]
+        table = self._table
+        sql_types = {**table.columns, table.stamp: "timestamptz", "origin": "text", "batch": "bigint"}
+        if isinstance(table, JsonFiles):
+            lines = self._rows_by_hour(cursor, [_json_line(sql_types)], first, last)
+            return self._put_files(lines, _write_json, f"from-{first:012d}.jsonl.gz")
         types = {
             name: ARROW_TYPES.get(without_length(sql_type).lower(), pa.string())
             for name, sql_type in sql_types.items()
         }
-        cursor.execute(
-            sql.SQL("SELECT {} FROM {} WHERE batch BETWEEN %s AND %s ORDER BY batch, {}").format(
-                sql.SQL(", ").join(
-                    sql.SQL("{}::text" if types[name] == pa.string() else "{}").format(sql.Identifier(name))
-                    for name in names
-                ),
-                sql.Identifier(self._table.name),
-                sql.Identifier(self._table.stamp),
-            ),
-            (first, last),
-        )
-        hours: dict[str, list[tuple[Any, ...]]] = {}
-        stamp = names.index(self._table.stamp)
-        for row in cursor:
-            hours.setdefault(row[stamp].astimezone(UTC).strftime("%Y-%m-%d-%H"), []).append(row)
+        columns = [
+            sql.SQL("{}::text" if arrow_type == pa.string() else "{}").format(sql.Identifier(name))
+            for name, arrow_type in types.items()
+        ]
         tables = {
             hour: pa.table(
-                {name: pa.array([row[i] for row in rows], types[name]) for i, name in enumerate(names)}
+                {name: pa.array([row[i] for row in rows], types[name]) for i, name in enumerate(types)}
             )
-            for hour, rows in hours.items()
+            for hour, rows in self._rows_by_hour(cursor, columns, first, last).items()
         }
         if self._delta is not None:
             return self._delta.append(tables, first, last) if tables else 0
-        return sum(self._put(f"hour={hour}/from-{first:012d}.parquet", rows) for hour, rows in tables.items())
+        return self._put_files(tables, _write_parquet, f"from-{first:012d}.parquet")
+
+    def _rows_by_hour(
+        self, cursor: psycopg.Cursor[Any], columns: Sequence[sql.Composable], first: int, last: int
+    ) -> dict[str, list[tuple[Any, ...]]]:
+        """Return the columns of the rows of batches, by hour of delivery."""
+        cursor.execute("SET LOCAL timezone = 'UTC'")  # in texts and JSON
+        stamp = sql.Identifier(self._table.stamp)
+        query = sql.SQL("SELECT {}, {} FROM {} WHERE batch BETWEEN %s AND %s ORDER BY batch, {}").format(
+            stamp, sql.SQL(", ").join(columns), sql.Identifier(self._table.name), stamp
+        )
+        hours: dict[str, list[tuple[Any, ...]]] = {}
+        for at, *row in cursor.execute(query, (first, last)):
+            hours.setdefault(at.astimezone(UTC).strftime("%Y-%m-%d-%H"), []).append(tuple(row))
+        return hours
+
+    def _put_files(self, hours: Mapping[str, T], write: Callable[[T, IO[bytes]], int], name: str) -> int:
+        """Write a file for each hour, and return the number of rows in the files."""
+        return sum(self._put(f"hour={hour}/{name}", partial(write, rows)) for hour, rows in hours.items())
 
 
 def has_archive(sink: Sink) -> TypeGuard[RecordTable]:
@@ -191,14 +201,45 @@ def has_archive(sink: Sink) -> TypeGuard[RecordTable]:
     return isinstance(sink, RecordTable) and bool(sink.folders)
 
 
-def _save(folder: Path, name: str, rows: pa.Table) -> int:
+def _json_line(sql_types: Mapping[str, str]) -> sql.Composed:
+    """Return the SQL of a row as one line of JSON, with Base64 for bytes."""
+    fields = [
+        sql.SQL(
+            "translate(encode({0}, 'base64'), E'\\n', '') AS {0}" if kind.lower() == "bytea" else "{0}"
+        ).format(sql.Identifier(name))
+        for name, kind in sql_types.items()
+    ]
+    # a value of type json may have line breaks between its parts, but not within texts
+    return sql.SQL(
+        "translate((SELECT row_to_json(line.*)::text FROM (SELECT {}) AS line), E'\\n\\r', '  ')"
+    ).format(sql.SQL(", ").join(fields))
+
+
+def _write_json(rows: Sequence[tuple[str]], file: IO[bytes]) -> int:
+    """Write lines as a gzip file, and return the number of lines that the file has.
+
+    A second writer's file has the same bytes, for it names no time.
+    """
+    with gzip.GzipFile("", "wb", fileobj=file, mtime=0) as packed:
+        packed.writelines(f"{line}\n".encode() for (line,) in rows)
+    file.seek(0)
+    with gzip.GzipFile(fileobj=file) as packed:
+        return sum(1 for _ in packed)
+
+
+def _write_parquet(rows: pa.Table, file: IO[bytes]) -> int:
+    """Write a Parquet file, and return the number of rows in its footer."""
+    pq.write_table(rows, file)
+    return int(pq.read_metadata(file).num_rows)
+
+
+def _save(folder: Path, name: str, write: Callable[[IO[bytes]], int]) -> int:
     """Write a file that readers see once it is complete, and return the number of its rows."""
-    with atomic_file(folder / name) as unfinished:
-        pq.write_table(rows, unfinished)
-        return int(pq.read_metadata(unfinished).num_rows)
+    with atomic_file(folder / name) as unfinished, unfinished.open("w+b") as file:
+        return write(file)
 
 
-def _upload(s3: Any, bucket: str, folder: str, name: str, rows: pa.Table) -> int:
+def _upload(s3: Any, bucket: str, folder: str, name: str, write: Callable[[IO[bytes]], int]) -> int:
     """Upload a file, which S3 shows once it is complete, and return the number of its rows.
 
     OSError if S3 does not take the file.
@@ -207,8 +248,7 @@ def _upload(s3: Any, bucket: str, folder: str, name: str, rows: pa.Table) -> int
     from botocore.exceptions import BotoCoreError, ClientError  # noqa: PLC0415
 
     with tempfile.TemporaryFile() as file:
-        pq.write_table(rows, file)
-        count = int(pq.read_metadata(file).num_rows)
+        count = write(file)
         file.seek(0)
         try:
             s3.upload_fileobj(file, bucket, f"{folder}/{name}")

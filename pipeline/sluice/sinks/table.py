@@ -3,7 +3,8 @@
 Replays change nothing.
 
 - `Once` stores each record once: the record's origin is the primary key.
-- `ParquetFiles` and `DeltaTable` do so until a file has the record (`sluice.sinks.archive`).
+- `ParquetFiles`, `JsonFiles` and `DeltaTable` do so until a file has the record
+  (`sluice.sinks.archive`).
 - `Totals` adds records up: a high-water mark for each path tells replays from new records
   (`sluice.api.marks`).
 - `Latest` keeps the newest row of each key, for tiers with state.
@@ -174,11 +175,8 @@ class Once(RecordTable):
 
 
 @dataclass(frozen=True)
-class ParquetFiles(RecordTable):
-    """Parquet files with each record exactly once, in one folder for each hour of delivery.
-
-    A file appears about every 30 s. Until then, the table `name` in PostgreSQL has its rows.
-    """
+class FileTable(RecordTable):
+    """A table whose rows leave once a file has them."""
 
     folder: str = field(kw_only=True)
     """A folder below `archive/` in the home, such as `clicks`; or `s3a://bucket/folder`."""
@@ -219,7 +217,24 @@ class ParquetFiles(RecordTable):
 
 
 @dataclass(frozen=True)
-class DeltaTable(ParquetFiles):
+class ParquetFiles(FileTable):
+    """Parquet files with each record exactly once, in one folder for each hour of delivery.
+
+    A file appears about every 30 s. Until then, the table `name` in PostgreSQL has its rows.
+    """
+
+
+@dataclass(frozen=True)
+class JsonFiles(FileTable):
+    """Files of JSON lines, packed with gzip, with each record exactly once, in one folder for each
+    hour of delivery.
+
+    A file appears about every 30 s. Until then, the table `name` in PostgreSQL has its rows.
+    """
+
+
+@dataclass(frozen=True)
+class DeltaTable(FileTable):
     """A Delta table with each record exactly once, with the hour of delivery in the column `hour`.
 
     A commit appears about every 30 s. Until then, the table `name` in PostgreSQL has its rows.

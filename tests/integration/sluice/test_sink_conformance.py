@@ -1,5 +1,6 @@
 """Every shipped sink conforms, and the check finds sinks that break a rule."""
 
+import gzip
 import json
 import sqlite3
 import threading
@@ -31,7 +32,7 @@ from sluice.sink_testing import NonconformingSinkError, SinkCase, check_sink
 from sluice.sinks.http import Post
 from sluice.sinks.several import Sinks
 from sluice.sinks.sql_table import SqlTable
-from sluice.sinks.table import DeltaTable, Latest, Once, ParquetFiles, Totals
+from sluice.sinks.table import DeltaTable, JsonFiles, Latest, Once, ParquetFiles, Totals
 from sluice_ops.site.site_file import S3Config
 from tests.database import database
 from tests.http_service import Quiet, serving
@@ -208,6 +209,31 @@ def test_parquet_files_conform_below_the_home(postgres: str, tmp_path: Path) -> 
     held = sorted(ds.dataset(folder, partitioning="hive").to_table()["n"].to_pylist())
     assert held == case.held()
     assert read(postgres, "select rows from archived where name = 'clicks_files'") == [(len(held),)]
+
+
+@cache
+def numbers_in_lines(file: Path, _version: int) -> list[int]:
+    with gzip.open(file, "rt") as lines:
+        return [int(json.loads(line)["n"]) for line in lines]
+
+
+def test_files_of_json_lines_conform(postgres: str, tmp_path: Path) -> None:
+    files = tmp_path / "archive" / "clicks"
+    case = SinkCase(
+        JsonFiles("clicks_lines", {"n": "bigint"}, folder="clicks"),
+        numbered,
+        lambda count: list(range(count)),
+        lambda: sorted(
+            number
+            for file in files.glob("hour=*/*.jsonl.gz")
+            for number in numbers_in_lines(file, file.stat().st_mtime_ns)
+        ),
+        home=tmp_path,
+    )
+    check_sink(case, postgres)
+    assert read(postgres, "select count(*) from clicks_lines") == [(0,)], "PostgreSQL keeps no rows"
+    held = case.held()
+    assert read(postgres, "select rows from archived where name = 'clicks_lines'") == [(len(held),)]
 
 
 @pytest.fixture(scope="module")

@@ -2,6 +2,9 @@
 tables.
 """
 
+import base64
+import gzip
+import json
 import threading
 import time
 from collections.abc import Callable
@@ -29,7 +32,7 @@ from sluice.sinks.archive import Archive
 from sluice.sinks.batches import Batch, LedgerMovedError
 from sluice.sinks.ledger import Ledger
 from sluice.sinks.quarantine import Quarantine, QuarantineError
-from sluice.sinks.table import Latest, Once, Table, Totals
+from sluice.sinks.table import JsonFiles, Latest, Once, Table, Totals
 from sluice_ops.site.files import atomic_file
 from sluice_ops.site.site_file import S3Config
 from tests.lab import Lab
@@ -390,6 +393,35 @@ def test_the_archive_accepts_all_values_that_a_table_accepts(lab: Lab, tmp_path:
     assert archived_columns["key"][1] == "00000000-0000-0000-0000-000000000001"
     assert archived_columns["raw"] == [b"a", b"\x00", None, b"", b"c"]
     assert archived_columns["batch"] == [0] * 5
+
+
+def test_lines_of_json_hold_each_value_as_json(lab: Lab, tmp_path: Path) -> None:
+    columns = {"line": "jsonb", "said": "json", "price": "numeric", "raw": "bytea", "at": "timestamptz"}
+    table = JsonFiles("varied_lines", {**columns, "text": "text"}, folder="varied-lines")
+    values = {
+        "line": ['{"a": [1, null]}', None],
+        "said": ['{"b":\r\n 1}', "2"],
+        "price": ["1000000000000000000.000001", "NaN"],
+        "raw": [bytes(range(256)), b""],
+        "at": ["2026-11-29 13:00:00.5+02", None],
+        "text": ['a "line"\nand\u2028another\\', "ü€𝄞"],
+    }
+    with psycopg.connect(lab.endpoints.postgres, autocommit=True) as connection:
+        for statement in table.statements():
+            connection.execute(statement)
+    with closing(Ledger(lab.endpoints.postgres, table.name, 1, table)) as ledger:
+        ledger.write(batch(0, 2), Rows(values, ["0:0", "0:1"], ["0"] * 2), epoch=1)
+    with closing(Archive(lab.endpoints.postgres, tmp_path, table.name, table, S3Config())) as archive:
+        assert archive.write() == 2
+    (file,) = (tmp_path / "archive" / "varied-lines").glob("hour=*/from-000000000000.jsonl.gz")
+    first, second = map(json.loads, gzip.decompress(file.read_bytes()).decode().rstrip("\n").split("\n"))
+    assert [*first] == [*table.columns, "written_at", "origin", "batch"]
+    assert (first["line"], first["said"], second["said"]) == ({"a": [1, None]}, {"b": 1}, 2)
+    assert (first["price"], second["price"]) == (1000000000000000000.000001, "NaN")
+    assert [base64.b64decode(line["raw"]) for line in (first, second)] == values["raw"]
+    assert (first["at"], second["at"]) == ("2026-11-29T11:00:00.5+00:00", None)
+    assert [line["text"] for line in (first, second)] == values["text"]
+    assert [(line["origin"], line["batch"]) for line in (first, second)] == [("0:0", 0), ("0:1", 0)]
 
 
 def within(seconds: float, call: Callable[[], object]) -> None:
