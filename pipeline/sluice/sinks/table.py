@@ -39,6 +39,10 @@ HOUR = "hour"
 """The column by which files are divided: the hour of delivery."""
 LONGEST_WAIT_SECONDS = 600.0
 """How long a row may wait for its file; then the sink takes no more rows."""
+TIME_TYPES = frozenset(
+    {"date", "timestamp", "timestamp without time zone", "timestamptz", "timestamp with time zone"}
+)
+"""Types of times: files have those of the years 1 to 9999, as Python has."""
 LENGTH_SUFFIX = re.compile(r"\s*\([^)]*\)")
 DEFAULT_LENGTH_ONE = dict.fromkeys(
     ("char", "character", "nchar", "national char", "national character"), "bpchar"
@@ -141,16 +145,33 @@ class RecordTable(Table):
         del marks, halt
         insert = sql.SQL(
             "INSERT INTO {table} ({names}, origin, batch)"
-            " SELECT new_rows.*, {batch} FROM unnest({typed}, %s::text[]) AS new_rows"
+            " SELECT {values}, origin, {batch}"
+            " FROM unnest({typed}, %s::text[]) AS new_rows ({names}, origin)"
             " ON CONFLICT (origin) DO NOTHING"
         ).format(
             table=sql.Identifier(self.name),
             names=self._names(),
+            values=sql.SQL(", ").join(self._value(name, kind) for name, kind in self.columns.items()),
             typed=self._typed_lists(),
             batch=sql.Literal(batch),
         )
         cursor.execute(insert, [*(list(rows.columns[name]) for name in self.columns), list(rows.origins)])
         return Written(cursor.rowcount)
+
+    def _value(self, name: str, sql_type: str) -> sql.Composable:
+        """Return the SQL of a column's new value.
+
+        PostgreSQL refuses a time that no file could hold: the cast of a text that says so fails.
+        """
+        column = sql.Identifier("new_rows", name)
+        bare = without_length(sql_type)
+        if not self.folders or bare.lower() not in TIME_TYPES:
+            return column
+        checked = (
+            "CASE WHEN {0} NOT BETWEEN '0001-01-01 00:00+00' AND '9999-12-31 23:59:59.999999+00'"
+            " THEN ({0} || ' is before the year 1 or after 9999')::"
+        )
+        return sql.SQL(checked + bare + " ELSE {0} END").format(column)
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,7 @@ from sluice.sinks.archive import Archive
 from sluice.sinks.batches import Batch, LedgerMovedError
 from sluice.sinks.ledger import Ledger
 from sluice.sinks.quarantine import Quarantine, QuarantineError
-from sluice.sinks.table import JsonFiles, Latest, Once, Table, Totals
+from sluice.sinks.table import JsonFiles, Latest, Once, ParquetFiles, Table, Totals
 from sluice_ops.site.files import atomic_file
 from sluice_ops.site.site_file import S3Config
 from tests.lab import Lab
@@ -393,6 +393,31 @@ def test_the_archive_accepts_all_values_that_a_table_accepts(lab: Lab, tmp_path:
     assert archived_columns["key"][1] == "00000000-0000-0000-0000-000000000001"
     assert archived_columns["raw"] == [b"a", b"\x00", None, b"", b"c"]
     assert archived_columns["batch"] == [0] * 5
+
+
+@pytest.mark.parametrize("kind", ["date", "timestamp(3)", "timestamptz"])
+def test_times_that_no_file_could_hold_are_refused(lab: Lab, tmp_path: Path, kind: str) -> None:
+    name = f"timed_{kind.partition('(')[0]}"
+    table = ParquetFiles(name, {"at": kind}, folder=name)
+    with psycopg.connect(lab.endpoints.postgres, autocommit=True) as connection:
+        for statement in table.statements():
+            connection.execute(statement)
+    good = ["0001-01-01", "9999-12-31", None]
+    times = [*good, "infinity", "-infinity", "10000-01-01", "0044-03-15 BC"]
+    with closing(Ledger(lab.endpoints.postgres, table.name, 1, table)) as ledger:
+        origins = [f"0:{number}" for number in range(len(times))]
+        refused = ledger.refused(Rows({"at": times}, origins, ["0"] * len(times)))
+        assert [*refused] == [3, 4, 5, 6]
+        assert all("is before the year 1 or after 9999" in reason for reason in refused.values())
+        ledger.write(batch(0, 3), Rows({"at": good}, origins[:3], ["0"] * 3), epoch=1)
+    with closing(Archive(lab.endpoints.postgres, tmp_path, table.name, table, S3Config())) as archive:
+        assert archive.write() == 3
+    (file,) = (tmp_path / "archive").rglob("*.parquet")
+    assert [at and (at.year, at.month, at.day) for at in pq.read_table(file)["at"].to_pylist()] == [
+        (1, 1, 1),
+        (9999, 12, 31),
+        None,
+    ]
 
 
 def test_lines_of_json_hold_each_value_as_json(lab: Lab, tmp_path: Path) -> None:
