@@ -29,7 +29,7 @@ class Replaced(StreamsEngine):
         self._config = SimpleNamespace(hops_to_end=1)
         self._inputs = SimpleNamespace(logs=SimpleNamespace(epochs={}))
         self._batch_ends = 0.0
-        self._found, self._elected, self.overlaps = begins, elected, 0
+        self._found, self._elected, self.starts = begins, elected, []
 
     def _find_start(self):
         if self._elected:
@@ -38,21 +38,21 @@ class Replaced(StreamsEngine):
             raise self._found
         return self._found, {"raw/0": 20_000}, {}
 
-    def _overlap(self, _query):
-        self.overlaps += 1
+    def _overlap(self, _query, start):
+        self.starts.append(start)
 
 
 @pytest.mark.parametrize(("begin", "elected", "overlaps"), [(19_000, False, 1), (0, False, 0), (0, True, 1)])
 def test_a_batch_is_replaced_unless_much_would_be_read_again(begin, elected, overlaps):
     engine = Replaced({"raw/0": begin}, elected=elected)
     engine._replace_batch(None)
-    assert engine.overlaps == overlaps
+    assert engine.starts == [({"raw/0": begin}, {"raw/0": 20_000}, {})] * overlaps
     assert engine._batch_ends == 60 * batch_minutes(1), "the next batch is replaced, too"
 
 
 def test_a_batch_goes_on_where_no_start_is_known():
     engine = Replaced(RecordsGoneError("expired"))
     engine._replace_batch(None)
-    assert engine.overlaps == 0
+    assert not engine.starts
     with pytest.raises(RecordsGoneError):
         Replaced(RecordsGoneError("cut"), elected=True)._replace_batch(None)

@@ -3,6 +3,7 @@ before (decision 55).
 """
 
 from collections.abc import Mapping, Sequence
+from typing import TypeAlias
 
 import structlog
 
@@ -24,6 +25,9 @@ from sluice.kafka.truncation import Logs, cut_error, is_same
 
 log = structlog.get_logger()
 
+Start: TypeAlias = tuple[dict[str, int], dict[str, int], dict[str, int]]
+"""Where a run has to start, and the ends of inputs and outputs."""
+
 
 class StartPlace:
     """Finds the start in the end of the output, and checks the inputs in Kafka."""
@@ -32,9 +36,7 @@ class StartPlace:
         """Prepare; nothing is read yet."""
         self._config, self._control, self._tail, self._inputs = config, control, tail, inputs
 
-    def find(
-        self, earlier_starts: Sequence[Mapping[str, int]]
-    ) -> tuple[dict[str, int], dict[str, int], dict[str, int]]:
+    def find(self, earlier_starts: Sequence[Mapping[str, int]]) -> Start:
         """Return where a run has to start, and the ends of inputs and outputs.
 
         `earlier_starts` are the starts of this incarnation's earlier runs. RecordsGoneError:

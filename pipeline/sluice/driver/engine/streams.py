@@ -26,7 +26,7 @@ from sluice.driver.engine.kafka_sink import (
 from sluice.driver.engine.offsets import read_between, read_inputs
 from sluice.driver.engine.partition_growth import PartitionGrowth
 from sluice.driver.engine.settings import EngineConfig
-from sluice.driver.engine.start_place import StartPlace
+from sluice.driver.engine.start_place import Start, StartPlace
 from sluice.driver.engine.warm_up import WarmUp, first_partitions, warm_up_streams
 from sluice.driver.positions.realtime_progress import EVERY_SECONDS, RealtimeProgress
 from sluice.driver.spark.queries import is_idle, plan
@@ -187,7 +187,7 @@ class StreamsEngine(Engine):
             self._news = begins  # reported with the epochs, so that the next incarnation knows them
         return Receipt(positions=begins, streams=logs.streams, epochs=logs.epochs, at=time.time())
 
-    def _find_start(self) -> tuple[dict[str, int], dict[str, int], dict[str, int]]:
+    def _find_start(self) -> Start:
         """Return where a run has to start, as the output tells, and the ends of inputs and
         outputs.
         """
@@ -293,7 +293,7 @@ class StreamsEngine(Engine):
         self._warm_new_workers()
         woken = workers.to_pause != self._paused or workers.working() - self._executors
         if woken or self._growth.may_be_read(len(self._begins)):
-            self._overlap(query)
+            self._overlap(query, self._find_start())
         elif time.monotonic() > self._batch_ends - EARLY_SECONDS:
             self._replace_batch(query)
 
@@ -307,7 +307,7 @@ class StreamsEngine(Engine):
         self._batch_ends += 60 * batch_minutes(self._config.hops_to_end)
         epochs = self._inputs.logs.epochs
         try:
-            begins, inputs, _ = self._find_start()
+            begins, inputs, outputs = self._find_start()
         except Exception as error:
             if self._inputs.logs.epochs != epochs:
                 raise
@@ -315,7 +315,7 @@ class StreamsEngine(Engine):
             return
         again = sum(inputs[place] - begin for place, begin in begins.items())
         if again <= MOST_AGAIN or self._inputs.logs.epochs != epochs:
-            self._overlap(query)
+            self._overlap(query, (begins, inputs, outputs))
         else:
             log.info("the batch ends by itself: another run would read many records again", records=again)
 
@@ -415,9 +415,9 @@ class StreamsEngine(Engine):
         self._restarts.put_off(time.monotonic(), 0.0)
         wait_for(self._config.workers.is_idle, ENDED_SECONDS)
 
-    def _overlap(self, query: "StreamingQuery") -> None:
-        """Start the next query on all workers and partitions, planned while the present query still
-        runs.
+    def _overlap(self, query: "StreamingQuery", start: Start) -> None:
+        """Start the next query at `start`, on all workers and partitions, planned while the present
+        query still runs.
 
         The next query's tasks wait until the present ones have ended. So they are spread evenly,
         and the time without output is short.
@@ -426,7 +426,7 @@ class StreamsEngine(Engine):
         self._end_warm_up()
         with workers.all_spared():
             try:
-                self._begin(*self._find_start(), metered=False)
+                self._begin(*start, metered=False)
                 wait_for(self._is_planned, PLANNED_SECONDS)
             finally:
                 query.stop()
