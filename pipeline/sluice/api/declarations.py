@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sluice.api import spark_settings
+from sluice.api import early_spark, spark_settings
 from sluice.api.column_types import columns, unknown_in_stream, unknown_in_table
 from sluice.api.formats import Format, faults
 from sluice.api.grouping import Fields, Global, Grouping, Local
@@ -321,7 +321,7 @@ def _missing(module: str, error: Exception) -> str:
 
 
 def _failure(module: str, error: Exception) -> str:
-    """Return the error of the pipeline's own code, with the last of its lines that ran."""
+    """Return the last line of the pipeline's own code that ran, and the error or advice."""
     spec = importlib.util.find_spec(module.split(".", maxsplit=1)[0])
     folders = list((spec and spec.submodule_search_locations) or [])
     lines = [
@@ -330,17 +330,8 @@ def _failure(module: str, error: Exception) -> str:
         if any(Path(frame.filename).is_relative_to(folder) for folder in folders)
         or (spec is not None and frame.filename == spec.origin)
     ]
-    last = Path(traceback.extract_tb(error.__traceback__)[-1].filename)
-    needs_spark = "SESSION_OR_CONTEXT_NOT_EXISTS" in str(error) or (
-        isinstance(error, AssertionError) and "pyspark" in last.parts
-    )
-    advice = (
-        "; Spark does not run yet when the module is imported: make columns (F.col, F.lit …) inside the "
-        "transform, and give `@F.udf` its type as an object, such as LongType() of pyspark.sql.types"
-        if needs_spark
-        else ""
-    )
-    return f"{(lines or [''])[-1]}{': '.join(filter(None, (type(error).__name__, str(error))))}{advice}"
+    reason = early_spark.advice(error) or ": ".join(filter(None, (type(error).__name__, str(error))))
+    return f"{(lines or [''])[-1]}{reason}"
 
 
 def pipeline_of(imported: object, module: str) -> Pipeline:

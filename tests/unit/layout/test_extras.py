@@ -17,9 +17,9 @@ from packaging.requirements import Requirement
 ROOT = Path(__file__).resolve().parents[3]
 OPS, PIPELINE, AIRFLOW = ROOT / "ops/sluice_ops", ROOT / "pipeline/sluice", ROOT / "plugins/sluice_airflow"
 OWN = {"sluice", "sluice_ops", "sluice_airflow"}
-ASKED_FOR = {"deltalake", "openlineage"}
-"""Imported only where a pipeline declares a sink that needs the package, or where the package's own
-provider of Airflow calls.
+ASKED_FOR = {"deltalake", "openlineage", "pytest"}
+"""Imported only where a pipeline declares a sink that needs the package, or where the package
+calls: pytest, and OpenLineage's provider of Airflow.
 """
 BASE = [
     OPS / name
