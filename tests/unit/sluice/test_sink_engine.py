@@ -325,6 +325,14 @@ def test_a_gap_is_the_time_since_the_last_batch_of_another_run(monkeypatch: pyte
     assert first_batches(LastBatch(7, {"hits/0": 15}, time.time() - 7, 0.0)) == pytest.approx(7, abs=1)
 
 
+def test_a_batch_that_corrects_the_ledger_lowers_no_counter() -> None:
+    writer = query()._writer
+    for filtered, late in ((3, 1), (-2, -1)):
+        counts = Counts(5, 5 - filtered - late, filtered, 0, 0, late, 0, 5)
+        writer._note(Stored(counts, time.time(), [], None), Batch({"hits/0": 0}, {"hits/0": 5}))
+    assert (writer._commits.filtered, writer._commits.late) == (3, 1)
+
+
 def test_the_time_of_batches_is_counted_with_its_fixed_part(clock: list[float]) -> None:
     sizes = [10] * COLD_BATCHES + [10, 30, 20]
     engine, places = query(), [0, *accumulate(sizes)]

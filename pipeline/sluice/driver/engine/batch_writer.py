@@ -285,9 +285,9 @@ class BatchWriter:
         flow, commits, counts = self._config.flow, self._commits, stored.counts
         flow.records_out = raised(flow.records_out, {self._sink.name: counts.written})
         flow.quarantined += counts.quarantined + counts.refused
-        commits.filtered += counts.filtered
         commits.replays += counts.replays
-        # a savepoint's first batch corrects the ledger, perhaps to fewer; a counter never falls
+        # a state that is computed again may correct the ledger to fewer; a counter never falls
+        commits.filtered += max(0, counts.filtered)
         commits.late += max(0, counts.late)
         commits.lost += counts.lost
         self._doubt = counts.lost > 0
