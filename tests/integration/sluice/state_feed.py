@@ -17,6 +17,8 @@ from tests.lab import Lab, until
 from tests.repeating import repeated
 
 PARTITIONS = range(4)
+LATER = 60_000
+"""So many hits later, ten minutes of event time, all windows of earlier hits are final."""
 
 
 @dataclass
@@ -95,6 +97,11 @@ class Feed:
             ],
         )
         self.put("pays", [buy | {"buy": buy["id"] - 10**9} for buy in buys if buy["hit"] < 0])
+
+    def paid_later(self, count: int) -> None:
+        """Write hits, buys and payments, a minute of event time after those before."""
+        self.number += 6_000
+        self.paid(count)
 
     def equation(self, *streams: str, filtered: int = 0) -> tuple[int, ...]:
         """Return the expected ledger of a tier that reads these streams.
@@ -180,6 +187,30 @@ def assert_windows(lab: Lab, feed: Feed, mark: int = 1 << 62) -> None:
         feed.records["hits"]
     )
     assert equation(lab, "by-window") == feed.equation("hits")
+
+
+def assert_paid(lab: Lab, feed: Feed, mark: int = 1 << 62) -> None:
+    """Write much later records until all windows before are final, and assert that every record is
+    counted once.
+
+    Some code adds `mark` to the sums that it writes.
+    """
+    inputs = ("hits", "buys", "pays")
+    settled = {stream: list(records) for stream, records in feed.records.items()}
+    feed.number += LATER
+
+    def all_are_final() -> bool:
+        feed.paid(40)
+        with closing(Streams(lab.endpoints.kafka)) as streams:
+            input_ends = streams.bounds(inputs).ends
+        until("every record is counted", lambda: ends(lab, "paid") == input_ends)
+        written = {key: (hits, ids % mark) for key, (hits, ids) in table(lab, "paid", 2).items()}
+        return written == paid(settled)
+
+    until("the windows of all hits are final", all_are_final, 300)
+    left_out = sum(record["id"] < 0 for stream in inputs[1:] for record in settled[stream])
+    assert left_out
+    assert equation(lab, "paid") == feed.equation(*inputs, filtered=left_out)
 
 
 def records(lab: Lab, stream: str) -> list[Message]:
