@@ -19,8 +19,8 @@ WARM_RATE, WARM_SECONDS = 2_000, 10.0
 RATES = (1_000, 5_000)
 WINDOW_SECONDS = 8.0
 RUNG_SECONDS = 5.0
-SEARCH_SECONDS = 25.0
-"""The time after which no further rate is tried."""
+SEARCH_SECONDS, SEARCH_RATES = 25.0, 3
+"""After so much time and so many rates, no further rate is tried."""
 DRAIN_SECONDS = 90.0
 """The longest wait for the records of a rate that was too high."""
 
@@ -98,7 +98,12 @@ class Measurement:
         """Search the highest sustained rate, from `first` on."""
         end = time.monotonic() + SEARCH_SECONDS
         self._details = []
-        rungs = climbed(self._rung, first, lambda: time.monotonic() > end or not self._drained)
+
+        def is_over() -> bool:
+            late = time.monotonic() > end and len(self._details) >= SEARCH_RATES
+            return late or not self._drained
+
+        rungs = climbed(self._rung, first, is_over)
         best = highest(rungs)
         limit = min((rung for rung in self._details if not rung["sustained"]), key=_rate, default=None)
         return {
