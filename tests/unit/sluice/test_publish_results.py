@@ -33,8 +33,8 @@ def test_unchanged_code_is_said_to_be_an_earlier_release() -> None:
 
 
 def test_publishing_and_its_check_name_packages_and_jars() -> None:
-    built = BuiltEnvironment({"geohash2": "1.1"}, ["org.example:shout:1.0"], 1_100_000, 4.2)
-    line = "environment: geohash2 1.1, org.example:shout:1.0; 1.1 MB, built in 4.2 s"
+    built = BuiltEnvironment({"haversine": "2.9.0"}, ["org.example:shout:1.0"], 1_100_000, 4.2)
+    line = "environment: haversine 2.9.0, org.example:shout:1.0; 1.1 MB, built in 4.2 s"
     assert line in replace(PUBLISHED, environment=built).lines()
     before = replace(built, seconds=None)
     checked = Checked("shop", ["orders"], {}, declared_only=False, notes=[], environment=before)
