@@ -24,7 +24,7 @@ Q4 = Latest(
 Q6 = Latest("q6_prices_by_seller", {"seller": "bigint", "average": "double precision"}, key=("seller",))
 LAST = 10
 """The number of a seller's last closed auctions that q6 averages."""
-WON = "category int, seller bigint, auction bigint, price bigint, closed timestamp"
+WON = "category int, seller bigint, auction bigint, price bigint, expires bigint, closed timestamp"
 
 
 class Winner(StatefulProcessor):  # type: ignore[misc]  # PySpark has no types
@@ -78,7 +78,14 @@ class Winner(StatefulProcessor):  # type: ignore[misc]  # PySpark has no types
         self._auction.clear()
         if price is not None:
             closed = datetime.fromtimestamp(expires / 1000, UTC)
-            yield Row(category=category, seller=seller, auction=key[0], price=price, closed=closed)
+            yield Row(
+                category=category,
+                seller=seller,
+                auction=key[0],
+                price=price,
+                expires=expires,
+                closed=closed,
+            )
 
     def close(self) -> None:
         """Do nothing."""
@@ -108,12 +115,12 @@ class AverageOfLast(StatefulProcessor):  # type: ignore[misc]  # PySpark has no 
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         """Open the state."""
-        self._last = handle.getListState("last", "closed timestamp, auction bigint, price bigint")
+        self._last = handle.getListState("last", "expires bigint, auction bigint, price bigint")
 
     def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:  # noqa: N802, N803, ARG002
         """Replace the oldest prices."""
         earlier = [tuple(row) for row in self._last.get()]
-        last = sorted([*earlier, *((row.closed, row.auction, row.price) for row in rows)])[-LAST:]
+        last = sorted([*earlier, *((row.expires, row.auction, row.price) for row in rows)])[-LAST:]
         self._last.put(last)
         yield Row(seller=key[0], average=sum(price for _, _, price in last) / len(last))
 
