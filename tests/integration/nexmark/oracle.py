@@ -64,7 +64,7 @@ QUERIES = {
     "q11": """
         with starts as (
             select bidder, happened,
-                coalesce(happened - lag(happened) over earlier >= interval '10 seconds', true) as begins
+                coalesce(happened - lag(happened) over earlier > interval '10 seconds', true) as begins
             from bids window earlier as (partition by bidder order by happened)
         ), numbered as (
             select bidder, happened,
