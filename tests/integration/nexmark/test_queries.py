@@ -16,14 +16,19 @@ from tests.testing_session import end_session
 pytestmark = [pytest.mark.timeout(600), pytest.mark.long]
 
 BEGIN, COUNT, EVERY_MS = 1_764_400_000_000, 600, 100
+MIDDLE, PAUSE_MS = COUNT // 2, 400_000
+"""Auctions before the pause close in an earlier batch than the others."""
 
 
 def events(first: int) -> list[dict[str, Any]]:
-    return [event(1, first + number, BEGIN + number * EVERY_MS) for number in range(COUNT)]
+    return [
+        event(1, first + number, BEGIN + number * EVERY_MS + (number >= MIDDLE) * PAUSE_MS)
+        for number in range(COUNT)
+    ]
 
 
 EVENTS = events(0)
-END = BEGIN + COUNT * EVERY_MS + LONGEST_MS
+END = BEGIN + COUNT * EVERY_MS + PAUSE_MS + LONGEST_MS
 LATER = END + (LATENESS + 300) * 1000
 """When every window and auction of `EVENTS` is final."""
 
@@ -81,8 +86,7 @@ def test_a_query_of_each_bid_is_that_of_duckdb(query: str, first: int):
 def test_a_query_with_state_is_that_of_duckdb(query: str):
     tier = PIPELINE.tier(query)
     assert isinstance(tier.sink, Latest)
-    middle = COUNT // 2
-    batches = [EVENTS[:middle], EVENTS[middle:], later(0), later(1)]
+    batches = [EVENTS[:MIDDLE], EVENTS[MIDDLE:], later(0), later(1)]
     written = run_batches(tier, *(by_stream(batch, query) for batch in batches))
     table: dict[tuple[Any, ...], tuple[Any, ...]] = {}
     for row in (row for rows in written for row in rows):
