@@ -301,6 +301,14 @@ class Lab:
         self.prepare(tier, owner, following, host, **more)
         self.set_owner(tier, owner, following, Phase.CUT)
 
+    def hand_over(self, tier: str, owner: int, following: int) -> None:
+        """Let a prepared incarnation take over, and end the owner when it has stopped."""
+        self.set_owner(tier, owner, following, Phase.CUT)
+        self.wait_caught_up(tier, following)
+        self.set_owner(tier, following)
+        self.wait_for(tier, owner, State.STOPPED)
+        self.stop(tier, owner)
+
     def start_standby(self, tier: str, owner: int, standby: int, host: str, *, hot: bool) -> None:
         """Start a standby on a host.
 

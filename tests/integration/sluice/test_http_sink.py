@@ -1,5 +1,5 @@
 """Tiers that call an HTTP service which fails, does not answer or answers late: each record arrives
-once, or at most once.
+once, or at most once, though drivers and executors are killed and tiers are handed over.
 """
 
 import json
@@ -26,6 +26,9 @@ from tests.lab import Lab, until
 
 PIPELINE_MODULE = "tests.integration.sluice.http_pipeline"
 TAKES_SECONDS = 0.02
+ALL = 700
+"""The number of records before the tier that delivers at most once starts."""
+WRITERS = "select distinct incarnation from ledger where tier = 'call'"
 
 pytestmark = [pytest.mark.timeout(600), pytest.mark.long]
 
@@ -146,11 +149,23 @@ def test_a_service_in_trouble_gets_each_record_once(lab: Lab, service: Service) 
     put(lab, 400)
     lab.start_owner("call", 2, "h1")
     until("all records are done", lambda: is_done(lab, "call"))
-    refused = {number for number in range(400) if number % 50 == 5}
-    assert service.numbers("/crm") == Counter(set(range(400)) - refused), "each record once, by its key"
+
+    # a handover while the service is in the middle of the owner's batch
+    lab.prepare("call", 2, 3, "h2")
+    taken = len(service.numbers("/crm"))
+    put(lab, 600)
+    until("the owner is in the middle of a batch", lambda: len(service.numbers("/crm")) > taken + 20)
+    lab.hand_over("call", 2, 3)
+    put(lab, ALL)
+    lab.kill_executor("call", 3)
+    until("all records are done", lambda: is_done(lab, "call"))
+    assert {(2,), (3,)} <= {*lab.query(WRITERS)}
+
+    refused = {number for number in range(ALL) if number % 50 == 5}
+    assert service.numbers("/crm") == Counter(set(range(ALL)) - refused), "each record once, by its key"
     assert sums(lab, "call") == {
-        "rows_in": 400,
-        "rows_out": 400 - len(refused),
+        "rows_in": ALL,
+        "rows_out": ALL - len(refused),
         "filtered": 0,
         "quarantined": len(refused),
         "replays": 0,
@@ -168,14 +183,14 @@ def test_a_service_in_trouble_gets_each_record_once(lab: Lab, service: Service) 
         "each wait is longer than the one before"
     )
     lab.set_owner("call", None)
-    lab.stop("call", 2)
+    lab.stop("call", 3)
 
 
 def test_at_most_once_sends_no_record_twice_and_reports_possible_losses(
     lab: Lab, service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SLUICE_ENDPOINTS", str(lab.home / "endpoints.json"))
-    put(lab, 400)
+    put(lab, ALL)
     with closing(Auditor((declarations.load(PIPELINE_MODULE).tier("notify"),), lab.endpoints)) as auditor:
         assert auditor.check() == []
         lab.start_owner("notify", 1, "h2")
@@ -186,23 +201,26 @@ def test_at_most_once_sends_no_record_twice_and_reports_possible_losses(
         lab.driver("notify", 1).kill()
         lab.stop("notify", 1)
         assert lab.query("select count(*) from intents") == [(1,)], "the driver was killed during a batch"
-        put(lab, 500)
+        put(lab, ALL + 100)
         lab.start_owner("notify", 2, "h3")
+        lab.prepare("notify", 2, 3, "h1")
+        put(lab, count := ALL + 200)
+        lab.hand_over("notify", 2, 3)
         until("all records are done", lambda: is_done(lab, "notify"))
         assert auditor.check() == [], "accepted losses cause no alert"
     posts, taken, ledger = service.times("bell"), service.numbers("/bell"), sums(lab, "notify")
     # 429 means that the service did not accept the record, so it is sent again; all others are sent
     # once
-    busy = {f"bell:{number % 4}:{number // 4}" for number in range(500) if number % 50 == 2}
+    busy = {f"bell:{number % 4}:{number // 4}" for number in range(count) if number % 50 == 2}
     assert max(len(times) for key, times in posts.items() if key not in busy) == 1
     assert max(taken.values()) == 1
     refused = ledger["quarantined"]
-    assert ledger["rows_in"] == 500 == ledger["rows_out"] + ledger["lost"] + refused
-    missing = 500 - len(taken) - sum(1 for number in range(500) if number % 50 == 5)
+    assert ledger["rows_in"] == count == ledger["rows_out"] + ledger["lost"] + refused
+    missing = count - len(taken) - sum(1 for number in range(count) if number % 50 == 5)
     assert 0 < missing <= ledger["lost"]
-    alone = sum(1 for number in range(500) if number % 50 in {1, 3} or number == 4)
+    alone = sum(1 for number in range(count) if number % 50 in {1, 3} or number == 4)
     assert ledger["lost"] <= AT_RISK + alone
     (audit_line,) = (line for line in figures.read_figures().audit if line.tier == "notify")
     assert audit_line.unknown == ledger["lost"]
     lab.set_owner("notify", None)
-    lab.stop("notify", 2)
+    lab.stop("notify", 3)
