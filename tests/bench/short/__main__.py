@@ -22,7 +22,7 @@ from tests.bench.flow import PARTITIONS
 from tests.bench.short.measure import Measurement
 from tests.bench.short.ratios import ratios
 from tests.bench.short.workloads import WORKLOADS, Workload, make_tables
-from tests.lab import Lab, opened
+from tests.lab import Lab, opened, until
 
 SYSTEMS = ("sluice", "flink")
 NOTHING = {"latency": {}, "rate": {"highest": None}}
@@ -47,6 +47,8 @@ def measured(lab: Lab, workload: Workload, name: str, folder: Path) -> dict[str,
     folder.mkdir()
     side = workload.sides[name](lab, folder)
     try:
+        # the check of a million records may keep this process from answering ZooKeeper in time
+        until("ZooKeeper is connected", lambda: lab.channel.connected)
         tell("  starts")
         side.system.start()
         feed = workload.feed(side.stream, folder)
