@@ -8,7 +8,6 @@ import json
 import os
 import subprocess
 import tarfile
-import time
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -70,7 +69,7 @@ def program(folder: Path) -> Path:
     description.write_text(IVY_MODULE.format(jar))
     program_of_ivy = next((spark.home() / "jars").glob("ivy-*.jar"))
     words = ["-ivy", description, "-cache", ivy.cache(), "-retrieve", pattern]
-    with ivy.cache_alone(lambda: time.sleep(0.1)):
+    with ivy.cache_alone():
         trust = truststore_options(folder / "trusted.p12")
         subprocess.run([JAVA, *trust, "-jar", program_of_ivy, *words], check=True, capture_output=True)
     archive = folder / f"{jar.name}-{jar.revision}.tar.gz"

@@ -3,15 +3,14 @@
 """
 
 import os
-import shutil
 import tempfile
 import threading
-import zipfile
 from pathlib import Path
 
 from sluice_ops.local.layout import Layout
 from sluice_ops.local.start.command import run_to_end
 from sluice_ops.site import spark
+from sluice_ops.site.files import atomic_file, pack
 from sluice_ops.site.java import JAVA
 
 COMPILER = "org.codehaus.commons.compiler.samples.CompilerDemo"
@@ -24,18 +23,10 @@ def compile_local_files(layout: Layout, halt: threading.Event) -> None:
     jar = spark.local_files(layout.home)
     if jar.exists():
         return
-    jar.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=jar.parent) as folder:
-        classes, unfinished = Path(folder) / "classes", Path(folder) / jar.name
-        classes.mkdir()
+    with tempfile.TemporaryDirectory() as classes, atomic_file(jar) as unfinished:
         hadoop = ":".join(map(str, layout.spark_jars.glob("hadoop-client-*.jar")))
         compiler = (next(layout.spark_jars.glob(f"{name}-*.jar")) for name in ("janino", "commons-compiler"))
         command = [str(JAVA), "-cp", ":".join(map(str, compiler)), COMPILER]
-        arguments = ["-classpath", hadoop, "-d", str(classes), str(spark.LOCAL_FILES)]
+        arguments = ["-classpath", hadoop, "-d", classes, str(spark.LOCAL_FILES)]
         run_to_end([*command, *arguments], dict(os.environ), layout.logs / "compiler.log", halt, SECONDS)
-        with zipfile.ZipFile(unfinished, "w") as archive:
-            for file in sorted(classes.rglob("*.class")):
-                # always the same time, so that each host makes the same jar
-                entry = zipfile.ZipInfo(str(file.relative_to(classes)), (2020, 1, 1, 0, 0, 0))
-                archive.writestr(entry, file.read_bytes())
-        shutil.move(unfinished, jar)
+        pack(Path(classes), sorted(Path(classes).rglob("*.class")), unfinished)

@@ -5,9 +5,13 @@ A file is written under another name, synced and renamed; then its folder is syn
 
 import os
 import tempfile
-from collections.abc import Iterator
+import zipfile
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+
+WRITTEN_AT = (1980, 1, 1, 0, 0, 0)
+"""The time of all files in an archive, which does not depend on when it is packed."""
 
 
 def sync(path: Path) -> None:
@@ -51,6 +55,15 @@ def atomic_file(path: Path) -> Iterator[Path]:
         sync(path.parent)
     finally:
         unfinished.unlink(missing_ok=True)
+
+
+def pack(folder: Path, files: Iterable[Path], archive: Path) -> None:
+    """Pack files of a folder into a zip archive; equal files make an equal archive."""
+    with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as packed:
+        for path in files:
+            entry = zipfile.ZipInfo(str(path.relative_to(folder)), WRITTEN_AT)
+            entry.external_attr, entry.compress_type = 0o644 << 16, zipfile.ZIP_DEFLATED
+            packed.writestr(entry, path.read_bytes())
 
 
 def write_private(path: Path, text: str) -> None:

@@ -1,6 +1,7 @@
 """Ivy, one of pyspark's jars, fetches jars according to the machine's Ivy settings."""
 
 import fcntl
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,6 +11,9 @@ from sluice_ops.site import project, spark
 from sluice_ops.site.jars import Jar
 from sluice_ops.site.java import JAVA
 from sluice_ops.site.trust import truststore_options
+
+PAUSE_SECONDS = 0.1
+"""Time between two looks whether the cache is free."""
 
 
 def cache() -> Path:
@@ -61,8 +65,12 @@ def errors(output: str) -> list[str]:
     return [line.strip() for line in output.splitlines() if any(word in line for word in words)][:3]
 
 
+def _pause() -> None:
+    time.sleep(PAUSE_SECONDS)
+
+
 @contextmanager
-def cache_alone(pause: Callable[[], None]) -> Iterator[None]:
+def cache_alone(pause: Callable[[], None] = _pause) -> Iterator[None]:
     """Wait until no other process of the project uses Ivy's cache, and keep others out meanwhile.
 
     Two that fetch the same jar at once remove each other's unfinished file. `pause` waits for the

@@ -45,7 +45,7 @@ def connector(shared: Path) -> str:
     The path is the same on every host; it is empty if the jars were never fetched.
     """
     kafka, buckets = (sorted((shared / "jars" / folder).glob("*.jar")) for folder in ("connector", "s3"))
-    files = [local_files(shared)] if local_files(shared).exists() else []
+    files = filter(Path.exists, [local_files(shared)])
     return ":".join(str(jar) for jar in (*kafka, *files, *buckets)) if kafka else ""
 
 

@@ -15,7 +15,6 @@ import subprocess
 import sys
 import tempfile
 import time
-import zipfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -32,7 +31,7 @@ from sluice.dependencies.environment import ARCHIVE, ENVIRONMENT
 from sluice.dependencies.lock import JARS, REQUIREMENTS, Lock, read
 from sluice_ops.model.release import Contents
 from sluice_ops.site import project
-from sluice_ops.site.files import sync_tree
+from sluice_ops.site.files import pack, sync_tree
 from sluice_ops.site.jars import faulty
 
 KEEP = 3
@@ -55,8 +54,6 @@ PIP = (
 COMPILED = "Root-Is-Purelib: false"
 """A line of the file WHEEL of a package for one Python and processor."""
 CONTENTS = "contents.json"
-WRITTEN_AT = (1980, 1, 1, 0, 0, 0)
-"""The time of all files in the archive, so that equal packages make an equal archive."""
 UNFINISHED = ".partial-"
 """How the name of a folder begins in which a build is made or removed."""
 ADVICE = {
@@ -222,18 +219,15 @@ def _is_met(requirement: Requirement, versions: Mapping[str, str]) -> bool:
 def _pack(packages: Path, archive: Path) -> None:
     """Pack the installed packages, without commands and compiled files."""
     shutil.rmtree(packages / "bin", ignore_errors=True)
-    with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as packed:
-        for path in sorted(path for path in packages.rglob("*") if path.is_file() and path.suffix != ".pyc"):
-            entry = zipfile.ZipInfo(str(path.relative_to(packages)), WRITTEN_AT)
-            entry.external_attr, entry.compress_type = 0o644 << 16, zipfile.ZIP_DEFLATED
-            packed.writestr(entry, path.read_bytes())
+    files = sorted(path for path in packages.rglob("*") if path.is_file() and path.suffix != ".pyc")
+    pack(packages, files, archive)
 
 
 def _fetch(code: Path, lock: Lock, folder: Path, scratch: Path) -> None:
     """Let Ivy fetch the jars, and compare their checksums."""
     from sluice_ops.site import ivy  # noqa: PLC0415 — drivers, which fetch nothing, start sooner
 
-    with ivy.cache_alone(lambda: time.sleep(0.1)):
+    with ivy.cache_alone():
         done = _run(ivy.retrieval([*lock.jars], folder / "jars", scratch), scratch)
     if done.returncode:
         reason = "; ".join(ivy.errors(done.stdout)) or done.stderr

@@ -1,8 +1,6 @@
 """Reads and makes the streams of the workloads in Kafka."""
 
-import json
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -10,6 +8,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from sluice.kafka.topics import SETTINGS
 from sluice_ops.model.kafka_access import Purpose
 from tests.bench.flow import PARTITIONS, ends
+from tests.integration.nexmark.event_feed import Event, as_entry_writes
 
 MANY = 10_000
 """How many records one call reads."""
@@ -48,7 +47,7 @@ def send(kafka: str, stream: str, records: Sequence[str]) -> None:
     assert producer.flush(30) == 0
 
 
-def send_as_entry(kafka: str, events: Sequence[tuple[int, Mapping[str, Any]]]) -> None:
+def send_as_entry(kafka: str, events: Sequence[tuple[int, Event]]) -> None:
     """Send numbered events of Nexmark into the streams behind the entry, as of their own time.
 
     Kafka stamps a record of the source with the present time, and a state takes no event that is
@@ -57,15 +56,7 @@ def send_as_entry(kafka: str, events: Sequence[tuple[int, Mapping[str, Any]]]) -
     producer = Producer({"bootstrap.servers": kafka, "acks": "all"})
     for number, event in events:
         partition = number % len(PARTITIONS)
-        words = {
-            "origin": f"bounded/{partition}:{number}",
-            "path": f"bounded/{partition}",
-            "t0": str(event["at"]),
-        }
-        producer.produce(
-            f"{event['kind']}s",
-            value=json.dumps({name: given for name, given in event.items() if name != "kind"}),
-            partition=partition,
-            headers={name: word.encode() for name, word in words.items()},
-        )
+        path = f"bounded/{partition}"
+        record = as_entry_writes(event, f"{path}:{number}", path, event["at"])
+        producer.produce(**record, partition=partition)
     assert producer.flush(30) == 0

@@ -45,6 +45,19 @@ class Sent(NamedTuple):
         return f"{self.event['kind']}s"
 
 
+def as_entry_writes(event: Event, origin: str, path: str, arrived: int) -> dict[str, Any]:
+    """Return stream, value and headers of an event behind the entry.
+
+    Unit of `arrived`: epoch ms.
+    """
+    words = {"origin": origin, "path": path, "t0": str(arrived)}
+    return {
+        "topic": f"{event['kind']}s",
+        "value": json.dumps({name: given for name, given in event.items() if name != "kind"}),
+        "headers": {name: word.encode() for name, word in words.items()},
+    }
+
+
 @dataclass
 class EventFeed:
     """Writes events into the streams of persons, auctions and bids, as the entry does."""
@@ -126,16 +139,10 @@ class EventFeed:
         return 0
 
     def _put(self, sent: Sent, partition: int) -> None:
-        origin, stream = next(self._offsets[partition]), sent.stream
-        value = {name: given for name, given in sent.event.items() if name != "kind"}
-        headers = {"origin": f"{partition}:{origin}", "path": str(partition), "t0": str(sent.arrived)}
+        origin = next(self._offsets[partition])
+        record = as_entry_writes(sent.event, f"{partition}:{origin}", str(partition), sent.arrived)
         for _ in range(sent.times):
-            self._producer.produce(
-                stream,
-                value=json.dumps(value),
-                partition=partition,
-                headers={name: given.encode() for name, given in headers.items()},
-            )
+            self._producer.produce(**record, partition=partition)
 
 
 def feeding(feed: EventFeed) -> AbstractContextManager[None]:

@@ -147,8 +147,8 @@ def test_two_versions_of_a_package_and_a_jar_run_in_a_handover(lab: Lab, folder:
     first = release(lab)
     again = published(lab, folder)
     assert f"release {first}: the code is unchanged" in again
-    said = r"environment: tinyword 1\.0, org\.example:shout:1\.0; 0\.0 MB, built before"
-    assert re.search(said, again), again
+    line = r"environment: tinyword 1\.0, org\.example:shout:1\.0; 0\.0 MB, built before"
+    assert re.search(line, again), again
 
     lab.start_owner("shout", 1, "h1", 2, release=first)
     put(lab, range(STEP))
