@@ -15,7 +15,7 @@ from tests.lab import Lab
 
 @dataclass
 class Throttle:
-    """Decides for the first incarnation of each tier, as the controller's policy does."""
+    """Decides for the owner of each tier, as the controller's policy does."""
 
     lab: Lab
     tiers: Mapping[TierName, TierSpec]
@@ -64,5 +64,7 @@ class Throttle:
         return admitted_rate(self.now.admitted, None if report is None else report.rate_taken, pressures)
 
     def _report(self, tier: str) -> IncarnationReport | None:
-        read = self.lab.channel.read(paths.report(tier, 1), IncarnationReport)
-        return None if read is None else read.value
+        owner = self.lab.channel.read(paths.owner(tier), OwnerRecord)
+        return (
+            None if owner is None or owner.value.owner is None else self.lab.report(tier, owner.value.owner)
+        )
