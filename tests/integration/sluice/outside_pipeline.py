@@ -9,7 +9,7 @@ from sluice.api.declarations import Pipeline, Stream, Tier
 from sluice.sinks.kafka_topic import KafkaTopic
 from sluice.sinks.several import Sinks
 from sluice.sinks.sql_table import SqlTable
-from sluice.sinks.table import DeltaTable, Once, ParquetFiles
+from sluice.sinks.table import DeltaTable, JsonFiles, Once, ParquetFiles
 from sluice_ops.model.resources import Quantum
 from sluice_ops.model.tier import Delivery, Kind
 
@@ -82,6 +82,7 @@ PIPELINE = Pipeline(
             sink=Sinks(
                 Once("spread_rows", {"n": "smallint"}),
                 DeltaTable("spread_lake", NUMBER, folder="spread"),
+                JsonFiles("spread_lines", NUMBER, folder="spread-lines"),
                 KafkaTopic("spread_told", NUMBER, topic="spread-outside", kafka=KAFKA, key="n"),
             ),
             delivery=Delivery.EXACTLY_ONCE,

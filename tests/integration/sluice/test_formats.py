@@ -1,5 +1,5 @@
-"""Records in Avro with a real schema registry, on real Kafka: a driver is killed, a tier is handed
-over, and schemas evolve, while each record reaches the table once.
+"""Records in Avro with a real schema registry, on real Kafka: a driver and an executor are killed,
+a tier is handed over, and schemas evolve, while each record reaches the table once.
 """
 
 import re
@@ -76,6 +76,10 @@ def test_each_avro_record_arrives_once_while_its_schema_evolves(
     lab.start_owner("entry", 2, "h1", release=release)
     until("the records after the kill are stored", is_complete(lab, sender))
     lab.stop("entry", 1)
+
+    lab.kill_executor("entry", 2)
+    sender.send(40, avro(old))
+    until("the records after the executor's kill are stored", is_complete(lab, sender))
 
     evolved = schemas.register("raw-value", schema(id=TEXT, extra={"type": "int", "default": 0}, user=MAYBE))
     sender.send(100, avro(evolved, b"\x54" + b"\x02" + text("anna")))

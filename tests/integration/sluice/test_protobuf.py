@@ -1,5 +1,5 @@
-"""Records in Protobuf with a real schema registry, on real Kafka: a driver is killed, a tier is
-handed over, and messages evolve, while each record reaches the table once.
+"""Records in Protobuf with a real schema registry, on real Kafka: a driver and an executor are
+killed, a tier is handed over, and messages evolve, while each record reaches the table once.
 """
 
 import re
@@ -69,6 +69,10 @@ def test_each_message_arrives_once_while_its_schema_evolves(
     until("the records after the kill are stored", is_complete(lab, sender))
     lab.stop("entry", 1)
 
+    lab.kill_executor("entry", 2)
+    sender.send(40, sent(OLD, old))
+    until("the records after the executor's kill are stored", is_complete(lab, sender))
+
     # a reader never asks the registry: records of any schema flow while the registry hangs
     schemas.process.send_signal(signal.SIGSTOP)
     try:
@@ -77,7 +81,7 @@ def test_each_message_arrives_once_while_its_schema_evolves(
     finally:
         schemas.process.send_signal(signal.SIGCONT)
     assert lab.query("select count(*) from stored where \"user\" = 'anna'") == [(100,)]
-    assert lab.query('select count(*) from stored where "user" is null') == [(400,)]
+    assert lab.query('select count(*) from stored where "user" is null') == [(440,)]
 
     # the pipeline's own message evolves: published with a new id, and taken over with a hand-over
     second = publish(

@@ -1,7 +1,8 @@
-"""Tiers that write what readers outside of Sluice read: drivers are killed, and each record comes
-out once.
+"""Tiers that write what readers outside of Sluice read: drivers and executors are killed, tiers are
+handed over, and each record comes out once.
 """
 
+import gzip
 import json
 import signal
 import sqlite3
@@ -22,7 +23,6 @@ from sluice.sink_testing import SinkCase, check_sink
 from sluice.sinks.batches import Batch
 from sluice.sinks.kafka_topic import MAX_BYTES, KafkaTopic
 from sluice.sinks.ledger import Ledger
-from sluice_ops.model.incarnation import State
 from sluice_ops.model.status import Check
 from sluice_ops.queries import figures
 from tests.integration.sluice.test_http_sink import is_done, put, sums
@@ -64,14 +64,14 @@ def kill_at_commit(lab: Lab, tier: str, end: int) -> None:
 
 
 def move(lab: Lab, tier: str, end: int) -> None:
-    """Start another driver of a killed tier, hand over to a third one, and put records."""
+    """Start another driver of a killed tier, hand over to a third one, put records, and kill its
+    executor.
+    """
     lab.start_owner(tier, 2, "h2")
-    lab.cut(tier, 2, 3, "h3")
-    lab.wait_caught_up(tier, 3)
-    lab.set_owner(tier, 3)
-    lab.wait_for(tier, 2, State.STOPPED)
-    lab.stop(tier, 2)
+    lab.prepare(tier, 2, 3, "h3")
+    lab.hand_over(tier, 2, 3)
     put(lab, end)
+    lab.kill_executor(tier, 3)
     until("every record is written", lambda: is_done(lab, tier))
 
 
@@ -170,6 +170,13 @@ def test_a_delta_table_has_each_record_of_a_killed_tier_once(lab: Lab) -> None:
     assert in_lake(lab, "lake") == list(range(first + 200))
 
 
+def in_lines(lab: Lab, folder: str) -> list[int]:
+    """Return the numbers in files of JSON lines."""
+    files = (lab.home / "archive" / folder).glob("hour=*/*.jsonl.gz")
+    texts = (gzip.decompress(file.read_bytes()).decode() for file in files)
+    return sorted(json.loads(line)["n"] for text in texts for line in text.splitlines())
+
+
 def inserted(lab: Lab) -> list[int]:
     """Return the numbers in the database outside."""
     with closing(sqlite3.connect(lab.home / "outside.db")) as database:
@@ -204,8 +211,10 @@ def test_all_sinks_of_a_killed_tier_have_each_record_once(lab: Lab) -> None:
     numbers_of_all = list(range(first + 100)) + list(range(first + 101, first + 201))
     assert [n for (n,) in lab.query("select n from spread_rows order by n")] == numbers_of_all
     assert committed(lab, "spread-outside") == numbers_of_all
-    until("all rows are committed", lambda: lab.query("select count(*) from spread_lake") == [(0,)])
+    waiting = "select (select count(*) from spread_lake) + (select count(*) from spread_lines)"
+    until("all rows are in files", lambda: lab.query(waiting) == [(0,)])
     assert in_lake(lab, "spread") == numbers_of_all
+    assert in_lines(lab, "spread-lines") == numbers_of_all
     assert sums(lab, "spread") == {
         "rows_in": first + 201,
         "rows_out": len(numbers_of_all),
@@ -227,6 +236,9 @@ def test_all_sinks_of_a_killed_tier_have_each_record_once(lab: Lab) -> None:
         lab.query("update archived set rows = rows - 3 where name = 'spread_lake' returning rows")
         (sentence,) = lost()
         assert "the number of rows in the files of spread_lake grew by -3" in sentence
+        lab.query("update archived set rows = rows + 1 where name = 'spread_lines' returning rows")
+        (sentence,) = lost()
+        assert "the number of rows in the files of spread_lines grew by 1" in sentence
 
 
 def test_a_tier_and_a_replay_write_in_turn_and_large_records_are_refused(lab: Lab) -> None:
