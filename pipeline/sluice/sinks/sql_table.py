@@ -41,6 +41,7 @@ from sqlalchemy import (
 from sqlalchemy.exc import (
     ArgumentError,
     DataError,
+    DBAPIError,
     IntegrityError,
     SQLAlchemyError,
 )
@@ -81,6 +82,11 @@ REFUSED = Table(
 """The digest is that of a row's path and origin: a replay of a refused row has another path."""
 REFUSALS = (DataError, IntegrityError, ValueError, TypeError, OverflowError)
 """The errors about a row. Python's own ones come from drivers that cannot send a value."""
+REFUSED_STATES = ("22", "23")
+"""The classes of SQLSTATE about values and constraints.
+
+PyMySQL reports some of these errors as `OperationalError`, as if the server had failed.
+"""
 
 
 class _RefusedError(Exception):
@@ -209,7 +215,9 @@ class _Inserts:
                 try:
                     with connection.begin_nested():
                         connection.execute(self._insertion, [records[row] for row in numbers])
-                except REFUSALS as error:
+                except (*REFUSALS, DBAPIError) as error:
+                    if not refuses_rows(error):
+                        raise
                     raise _RefusedError(_reason(error)) from error
 
         return refused | find_refused([row for row in missing if row not in refused], write, (_RefusedError,))
@@ -242,6 +250,12 @@ def _engine(address: URL) -> Engine:
         event.listen(engine, "connect", lambda connection, _: setattr(connection, "isolation_level", None))
         event.listen(engine, "begin", lambda connection: connection.exec_driver_sql("BEGIN"))
     return engine
+
+
+def refuses_rows(error: Exception) -> bool:
+    """Tell whether an error of an insertion is about its rows, so that a retry would not help."""
+    state = getattr(getattr(error, "orig", None), "sqlstate", None)
+    return isinstance(error, REFUSALS) or (isinstance(state, str) and state[:2] in REFUSED_STATES)
 
 
 def _digest(text: str) -> str:

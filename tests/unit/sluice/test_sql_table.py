@@ -5,11 +5,12 @@ from contextlib import closing
 from threading import Event
 
 import pytest
+from sqlalchemy.exc import OperationalError
 
 from sluice.api.declarations import DeclarationError
 from sluice.api.sink import Rows, SinkAwayError, Unfit, Written
 from sluice.sinks import outside as outside_sink
-from sluice.sinks.sql_table import SqlTable
+from sluice.sinks.sql_table import SqlTable, refuses_rows
 
 COLUMNS = {"n": "bigint", "text": "text"}
 NOT_NULL = "NOT NULL constraint failed: orders.text"
@@ -188,3 +189,14 @@ def test_an_unusable_address_is_refused_at_the_declaration_and_not_shown(url, sa
     with pytest.raises(DeclarationError, match=says) as refused:
         SqlTable("told", COLUMNS, url=url)
     assert "hush" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("state", "refuses"),
+    [("23000", True), ("22007", True), ("40001", False), ("42S02", False), ("HY000", False), (None, False)],
+)
+def test_the_state_of_an_operational_error_tells_if_it_is_about_a_row(state, refuses):
+    class DriverError(Exception):
+        sqlstate = state
+
+    assert refuses_rows(OperationalError("insert", {}, DriverError())) is refuses
