@@ -25,6 +25,8 @@ PORTION, NUMBERS, PORTION_MS = 400, 20 * ROUND, 400_000
 """The events of a portion; the numbers and the event time from one portion to the next one, which
 makes the windows and auctions of the former one final.
 """
+SELECTED = 123
+"""q2 selects the bids on each auction whose number divides by this one."""
 TWICE, LATE = 7, 61
 """Of so many events, one comes twice, or too late."""
 LAST = 10_000_000
@@ -112,16 +114,19 @@ class EventFeed:
     def equation(self, tier: Tier) -> tuple[int, ...]:
         """Return the expected ledger of a tier.
 
-        The numbers are rows in, rows out, filtered, replays, late, and gaps between batches.
+        The numbers are rows in, rows out, filtered, replays, late, and gaps between batches. A bid
+        that q2 does not select is filtered each time that it comes.
         """
         streams = {stream.name for stream in tier.inputs}
         read = [one for one in (*self.portions, *self.last) if one.stream in streams]
         judged = tier.state is not None and tier.state.time is not None
         late = sum(one.times for one in read if one.is_late and judged)
         taken = [one for one in read if not (one.is_late and judged)]
-        replays = sum(one.times - 1 for one in taken)
-        unmatched = self._unmatched(tier.name)
-        return late + len(taken) + replays, len(taken) - unmatched, unmatched, replays, late, 0
+        unselected = [one for one in taken if tier.name == "q2" and one.event["auction"] % SELECTED]
+        filtered = sum(one.times for one in unselected) + self._unmatched(tier.name)
+        replays = sum(one.times - 1 for one in taken) - sum(one.times - 1 for one in unselected)
+        rows_in = late + sum(one.times for one in taken)
+        return rows_in, rows_in - late - filtered - replays, filtered, replays, late, 0
 
     def _unmatched(self, query: str) -> int:
         """Return how many persons and auctions of the portions found no partner in a join."""
