@@ -7,12 +7,16 @@ this module.
 """
 
 from dataclasses import dataclass, field
+from datetime import datetime
 from hashlib import sha256
+from types import NoneType
 from typing import Any
 
 import psycopg
 from psycopg import sql
+from psycopg.abc import Buffer
 from psycopg.conninfo import make_conninfo
+from psycopg.types.array import ListDumper
 
 CONNECT_SECONDS = 5
 KEEPALIVES = {"keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3}
@@ -29,6 +33,29 @@ The limit lets a waiting tier obey a request to hold.
 """
 
 
+class FlatListDumper(ListDumper):
+    """Turns a column of plain values into an array's text at once.
+
+    psycopg takes a value at a time, which costs 0.8 µs for a text and 3.5 µs for a time.
+    """
+
+    def dump(self, obj: list[Any]) -> Buffer | None:
+        """Return the text of an array."""
+        kinds = set(map(type, obj))
+        if kinds <= {str, int, NoneType}:
+            items = ["NULL" if value is None else f'"{value}"' for value in obj]
+        elif kinds <= {datetime, NoneType}:
+            texts = {value: "NULL" if value is None else f'"{value}"' for value in set(obj)}
+            items = [texts[value] for value in obj]
+        else:
+            return super().dump(obj)
+        array = ",".join(items)
+        quotes = 2 * (len(obj) - obj.count(None))
+        if "\\" in array or "\0" in array or array.count('"') != quotes:
+            return super().dump(obj)
+        return f"{{{array}}}".encode()
+
+
 def connect(postgres: str) -> psycopg.Connection[Any]:
     """Connect in autocommit mode, with a lock timeout, and with keepalive probes from the client
     and the server.
@@ -37,6 +64,7 @@ def connect(postgres: str) -> psycopg.Connection[Any]:
         postgres, connect_timeout=CONNECT_SECONDS, tcp_user_timeout=UNACKNOWLEDGED_MS, **KEEPALIVES
     )
     connection = psycopg.connect(address, autocommit=True)
+    connection.adapters.register_dumper(list, FlatListDumper)
     settings = {f"tcp_{name}": value for name, value in KEEPALIVES.items()} | {
         "lock_timeout": LOCK_SECONDS * 1000
     }

@@ -14,7 +14,6 @@ import gzip
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC
 from functools import partial
 from pathlib import Path
 from typing import IO, Any, TypeGuard, TypeVar
@@ -183,12 +182,13 @@ class Archive(Connected):
         """Return the columns of the rows of batches, by hour of delivery."""
         cursor.execute("SET LOCAL timezone = 'UTC'")  # in texts and JSON
         stamp = sql.Identifier(self._table.stamp)
-        query = sql.SQL("SELECT {}, {} FROM {} WHERE batch BETWEEN %s AND %s ORDER BY batch, {}").format(
-            stamp, sql.SQL(", ").join(columns), sql.Identifier(self._table.name), stamp
-        )
+        query = sql.SQL(
+            "SELECT to_char({0}, 'YYYY-MM-DD-HH24'), {1} FROM {2}"
+            " WHERE batch BETWEEN %s AND %s ORDER BY batch, {0}"
+        ).format(stamp, sql.SQL(", ").join(columns), sql.Identifier(self._table.name))
         hours: dict[str, list[tuple[Any, ...]]] = {}
-        for at, *row in cursor.execute(query, (first, last)):
-            hours.setdefault(at.astimezone(UTC).strftime("%Y-%m-%d-%H"), []).append(tuple(row))
+        for hour, *row in cursor.execute(query, (first, last)):
+            hours.setdefault(hour, []).append(tuple(row))
         return hours
 
     def _put_files(self, hours: Mapping[str, T], write: Callable[[T, IO[bytes]], int], name: str) -> int:

@@ -2,6 +2,8 @@
 
 import threading
 import time
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from itertools import accumulate
 from types import SimpleNamespace
@@ -15,6 +17,7 @@ from sluice.api.declarations import DeclarationError, Stream, Tier
 from sluice.api.sink import SinkAwayError
 from sluice.driver.engine import batch_engine, batch_writer, sink
 from sluice.driver.engine.batch_cost import COLD_BATCHES
+from sluice.driver.engine.batch_engine import RunStart
 from sluice.driver.engine.batch_writer import HeldError, Stored
 from sluice.driver.engine.settings import EngineConfig
 from sluice.driver.engine.sink import SinkEngine
@@ -24,6 +27,7 @@ from sluice.kafka.reader import Bounds, NoStreamError, StreamError
 from sluice.kafka.stream_identity import Watch
 from sluice.kafka.truncation import ReadAgainError
 from sluice.sinks.batches import Batch, LastBatch
+from sluice.sinks.fence import FencedError
 from sluice.sinks.ledger import Counts
 from sluice.sinks.table import Totals
 from sluice_ops.model.tier import Kind
@@ -337,7 +341,7 @@ def test_the_time_of_batches_is_counted_with_its_fixed_part(clock: list[float]) 
     sizes = [10] * COLD_BATCHES + [10, 30, 20]
     engine, places = query(), [0, *accumulate(sizes)]
     engine._checkpoint = cast("Any", SimpleNamespace(ends=lambda number: {"hits/0": places[number]}))
-    engine._job = cast("Any", SimpleNamespace(put=lambda *_: None))
+    engine._job = cast("Any", SimpleNamespace(put=lambda *_: None, writes_behind=False))
     engine._writer.held.set()  # so that no batch waits for its interval
     for number, records in enumerate(sizes, start=1):
 
@@ -348,6 +352,105 @@ def test_the_time_of_batches_is_counted_with_its_fixed_part(clock: list[float]) 
     flow = engine._config.flow
     assert flow.busy_seconds == pytest.approx(len(sizes) * 0.5 + sum(sizes) / 100)
     assert 0.9 < flow.fixed_seconds < 1.0, "cold batches and the first of the others tell nothing"
+
+
+class SlowWrites:
+    """A job whose writes wait until they may end, or fail."""
+
+    writes_behind = True
+
+    def __init__(self) -> None:
+        self.begun: list[int] = []
+        self.done: list[int] = []
+        self.may_end = threading.Event()
+        self.error: Exception | None = None
+
+    def put(self, _rows: object, _batch: Batch, number: int) -> None:
+        self.begun.append(number)
+        assert self.may_end.wait(10)
+        if self.error is not None:
+            raise self.error
+        self.done.append(number)
+
+
+def taking(sizes: list[int], most: int) -> tuple[FakeSinkEngine, SlowWrites, Callable[[int], None]]:
+    """Return an engine, its job, and a function that has the query take batch N of these sizes."""
+    engine, job, places = query(), SlowWrites(), [0, *accumulate(sizes)]
+    engine._checkpoint = cast(
+        "Any", SimpleNamespace(ends=lambda number: {"hits/0": places[number]}, drop=lambda: None)
+    )
+    engine._job, engine._most = cast("Any", job), most
+    engine._query = cast("Any", SimpleNamespace(isActive=True, status={"isDataAvailable": False}))
+    frame = cast("Any", SimpleNamespace(toArrow=lambda: None))
+    engine._writer.held.set()  # so that no batch waits for its interval
+    return engine, job, lambda number: engine._take(frame, number)
+
+
+def test_the_next_batch_is_collected_while_a_full_one_is_written() -> None:
+    engine, job, take = taking([10, 10, 3], most=10)
+    take(1)
+    assert job.done == []
+    next_batch = threading.Thread(target=take, args=(2,))
+    next_batch.start()
+    time.sleep(0.1)
+    assert job.begun == [1], "batches are written one after the other"
+    job.may_end.set()
+    next_batch.join(10)
+    take(3)
+    assert job.done == [1, 2, 3], "a batch that is not full is written before the query goes on"
+    assert engine._read == {"hits/0": 23}
+
+
+def test_an_unwritten_full_batch_is_not_caught_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine, job, take = taking([10], most=10)
+    monkeypatch.setattr(batch_engine, "is_idle", lambda _query: True)
+    assert engine.caught_up()
+    take(1)
+    assert not engine.caught_up()
+    job.may_end.set()
+    engine._behind.finish()
+    assert engine.caught_up()
+
+
+def test_a_failed_write_ends_the_query_though_no_record_follows(clock: list[float]) -> None:
+    engine, job, take = taking([10], most=10)
+    stopped = SimpleNamespace(isActive=True, exception=lambda: None)
+    stopped.stop = lambda: vars(stopped).update(isActive=False)
+    engine._query, job.error = cast("Any", stopped), FencedError("another incarnation has written")
+    take(1)
+    engine.check()
+    assert stopped.isActive, "nothing has failed yet"
+    job.may_end.set()
+    with suppress(FencedError):
+        engine._behind._pending.result(10)  # type: ignore[union-attr]
+    with pytest.raises(FencedError):
+        engine.check()
+    assert clock
+    assert not stopped.isActive
+
+
+def test_the_next_run_begins_after_the_write_that_goes_on() -> None:
+    engine, job, take = taking([10], most=10)
+    looks: list[list[int]] = []
+
+    def look() -> None:
+        looks.append([*job.done])
+
+    engine._writer.ledger.last = look  # type: ignore[method-assign]
+    records = engine._records
+    engine._job = cast(
+        "Any",
+        SimpleNamespace(
+            put=job.put,
+            writes_behind=True,
+            begin=lambda *_: RunStart({}, cast("Any", engine._checkpoint)),
+            continue_in_new_stream=records.continue_in_new_stream,
+        ),
+    )
+    take(1)
+    threading.Timer(0.2, job.may_end.set).start()
+    engine.run()
+    assert looks == [[1]]
 
 
 def test_a_slow_archive_does_not_hold_the_driver_and_its_error_ends_it() -> None:

@@ -9,8 +9,9 @@ import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 import pyarrow as pa
 import structlog
@@ -22,6 +23,7 @@ from sluice.driver.engine.batch_writer import BatchWriter
 from sluice.driver.engine.contract import Engine
 from sluice.driver.engine.settings import EngineConfig
 from sluice.driver.engine.warm_up import ENOUGH_RECORDS, MOST_SECONDS, level, warm_up_range
+from sluice.driver.engine.write_behind import WriteBehind
 from sluice.driver.spark.queries import is_idle
 from sluice.driver.state.offset_log import ends
 from sluice.failures import error_text
@@ -95,6 +97,12 @@ class RunStart:
 class BatchJob(Protocol):
     """What the query of a tier with a sink reads, and what happens to each batch."""
 
+    writes_behind: ClassVar[bool]
+    """Whether the query may go on before a batch is written.
+
+    The ledger alone has to say then where the next run begins.
+    """
+
     def begin(self, last: LastBatch | None, bounds: Bounds) -> RunStart:
         """Prepare a run that follows the ledger's last batch; `bounds` are those of the inputs."""
 
@@ -135,6 +143,7 @@ class BatchEngine(Engine):
         self._query: StreamingQuery | None = None
         self._checkpoint: QueryCheckpoint | None = None
         """The checkpoint of the query that runs."""
+        self._behind = WriteBehind()
         self._error: BaseException | None = None
         """Why a batch failed, which ends the query."""
         self._restarts = Restarts(limit=5, seconds=120.0, first_wait=0.5)
@@ -178,6 +187,8 @@ class BatchEngine(Engine):
     def run(self) -> Receipt:
         """Start where the ledger ends."""
         config = self._config
+        self._writer.hold()  # a write that goes on beside the query ends before the ledger is read
+        self._behind.drop()
         last = self._writer.ledger.last()
         config.streams.renew()
         self._writer.check_inputs(last, self._job.continue_in_new_stream)
@@ -204,6 +215,7 @@ class BatchEngine(Engine):
         if self._query is not None:
             self._query.stop()
             self._query = None
+        self._behind.drop()
         return self._receipt(self.positions(), self._writer.ledger.number if self._writer.has_turn else None)
 
     def check(self) -> None:
@@ -211,6 +223,9 @@ class BatchEngine(Engine):
         FencedError at once.
         """
         query, now = self._query, time.monotonic()
+        if query is not None and (failure := self._behind.failure()) is not None:
+            self._error = failure
+            query.stop()
         if query is not None and not query.isActive and isinstance(self._error, ReadAgainError):
             log.info("the query restarts", why=str(self._error))
             self._query = None
@@ -225,7 +240,9 @@ class BatchEngine(Engine):
     def caught_up(self) -> bool:
         """Tell whether the run has written its first batch, or has nothing to write."""
         query = self._query
-        return query is not None and query.isActive and (self._writer.has_turn or is_idle(query))
+        if query is None or not query.isActive:
+            return False
+        return self._writer.has_turn or (is_idle(query) and not self._behind.busy)
 
     def gap(self) -> float | None:
         """Return the time from the tier's last batch before to the first batch of this
@@ -246,6 +263,7 @@ class BatchEngine(Engine):
 
     def close(self) -> None:
         """Close the ledger's connections, and remove the checkpoint."""
+        self._behind.close()
         self._writer.ledger.close()
         self._drop_checkpoint()
 
@@ -287,7 +305,13 @@ class BatchEngine(Engine):
             with self._config.flow.phases.labels("collect").time():
                 rows = frame.toArrow()
             batch = self._batch(number)
-            self._job.put(rows, batch, number)
+            self._behind.finish()
+            write = partial(self._job.put, rows, batch, number)
+            # only with a backlog, so that a batch is otherwise written when the query is idle
+            if self._job.writes_behind and batch.is_full(self._most):
+                self._behind.begin(write)
+            else:
+                write()
             self._read = batch.ends
         except BaseException as error:
             self._error = error

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import pyarrow as pa
 import structlog
@@ -35,6 +35,8 @@ log = structlog.get_logger()
 
 class RecordJob:
     """Collects the rows of each batch and hands them to the sink; bad records go to quarantine."""
+
+    writes_behind: ClassVar[bool] = True
 
     def __init__(self, config: EngineConfig, control: Control, sink: Sink, writer: BatchWriter) -> None:
         """Prepare; nothing is read or written yet."""

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from math import inf
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import pyarrow as pa
 import structlog
@@ -172,6 +172,9 @@ class RunCheckpoint:
 
 class StateJob:
     """Takes each batch into the state, and writes the rows that the state changed."""
+
+    writes_behind: ClassVar[bool] = False
+    """The checkpoint must not be ahead of the ledger by more than a batch."""
 
     def __init__(
         self, config: EngineConfig, control: Control, sink: Latest, depot: Depot, writer: BatchWriter
