@@ -91,9 +91,13 @@ def _settle(number: int) -> int:
     return settle(number, cli_user())
 
 
+def _moment(at: float | None) -> str | None:
+    return None if at is None else moment(at)
+
+
 def _print(figures: Figures, stalled: list[str]) -> None:
     print_table(
-        ("tier", "verdict", "records", "again", "lost", "complete up to", "checked"),
+        ("tier", "verdict", "records", "again", "lost", "complete up to", "events up to", "checked"),
         (
             (
                 line.tier,
@@ -101,7 +105,8 @@ def _print(figures: Figures, stalled: list[str]) -> None:
                 line.once,
                 line.again,
                 lost,
-                None if line.complete is None else moment(line.complete),
+                _moment(line.complete),
+                _moment(line.events),
                 f"{ago(line.at)} ago",
             )
             for line, lost, words in _lines(figures)

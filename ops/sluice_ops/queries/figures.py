@@ -27,10 +27,14 @@ TIERS_QUERY = (
 AUDIT_QUERY = (
     "select tier, sum(once)::bigint as once, sum(again)::bigint as again, bool_and(judges) as judges, "
     "sum(unseen)::bigint as unseen, max(checked) as checked, extract(epoch from max(at))::float8 as at, "
-    "extract(epoch from max(complete))::float8 as complete, coalesce(max(batches.lost), 0)::bigint as "
-    "unknown, coalesce(max(batches.late), 0)::bigint as late, coalesce(json_object_agg(partition, since) "
-    "filter (where partial <> ''), '{}') as since, coalesce(max(partial), '') as partial from audit left "
-    "join frontier using (tier) left join (select tier, sum(lost) as lost, sum(late) as late from ledger "
+    "extract(epoch from max(complete))::float8 as complete, "
+    "extract(epoch from max(complete))::float8 - max(lateness) as events, "
+    "coalesce(max(batches.lost), 0)::bigint as unknown, "
+    "coalesce(max(batches.late), 0)::bigint as late, "
+    "coalesce(json_object_agg(partition, since) filter (where partial <> ''), '{}') as since, "
+    "coalesce(max(partial), '') as partial from audit "
+    "left join frontier using (tier) "
+    "left join (select tier, sum(lost) as lost, sum(late) as late from ledger "
     "where lost > 0 or late > 0 group by tier) as batches using (tier) group by tier order by tier"
 )
 LOOKED_AT_QUERY = "select tier from audit_read union select tier from audit"
@@ -63,6 +67,11 @@ class Audited(Frozen):
     at: float
     complete: float | None = None
     """Records that arrived before this time have gone through the tier; None: unknown."""
+    events: float | None = None
+    """The state has every event that happened before this time, but those that came too late.
+
+    None: unknown, or a tier without event time.
+    """
     unseen: int = 0
     """Records that left their stream before the audit read them; they may be lost."""
     unknown: int = 0

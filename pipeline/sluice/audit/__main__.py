@@ -262,8 +262,8 @@ class Auditor:
         before = frontier.complete
         frontier.passed(done, ends)
         if frontier.complete is not None and frontier.complete != before:
-            for name in names:
-                self._book.save_complete(name, frontier.complete)
+            for tier in loop.tiers:
+                self._book.save_complete(tier, frontier.complete)
         if arrival_times and len(arrival_times) == len(complete_times):
             frontier.mark(min(arrival_times), ends)
 

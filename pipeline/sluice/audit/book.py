@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from psycopg import sql
 
+from sluice.api.declarations import Tier
 from sluice.postgres import Connected
 from sluice_ops.model.status import Check, Loss
 
@@ -42,6 +43,7 @@ STATEMENTS: tuple[sql.SQL, ...] = (
         "END IF; END $$"
     ),
     sql.SQL("CREATE TABLE IF NOT EXISTS frontier (tier text PRIMARY KEY, complete timestamptz NOT NULL)"),
+    sql.SQL("ALTER TABLE frontier ADD COLUMN IF NOT EXISTS lateness integer"),
     sql.SQL(
         "CREATE TABLE IF NOT EXISTS losses (number bigserial PRIMARY KEY, tier text NOT NULL, place text "
         "NOT NULL, records bigint NOT NULL, sentence text NOT NULL, found_at timestamptz NOT NULL DEFAULT "
@@ -259,12 +261,17 @@ class Book(Connected):
             for first, count in self.open().execute(query, (tier, partition)).fetchall()
         ]
 
-    def save_complete(self, tier: str, moment: float) -> None:
-        """Save the time of arrival up to which a tier is complete (epoch seconds)."""
+    def save_complete(self, tier: Tier, moment: float) -> None:
+        """Save the time of arrival up to which a tier is complete (epoch seconds).
+
+        If its state goes by event time, so does the lateness.
+        """
+        has_event_time = tier.state is not None and tier.state.time is not None
+        lateness = tier.state.lateness if tier.state is not None and has_event_time else None
         self.open().execute(
-            "INSERT INTO frontier (tier, complete) VALUES (%s, to_timestamp(%s))"
-            " ON CONFLICT (tier) DO UPDATE SET complete = excluded.complete",
-            (tier, moment),
+            "INSERT INTO frontier (tier, complete, lateness) VALUES (%s, to_timestamp(%s), %s)"
+            " ON CONFLICT (tier) DO UPDATE SET complete = excluded.complete, lateness = excluded.lateness",
+            (tier.name, moment, lateness),
         )
 
     def losses(self) -> dict[str, Loss]:

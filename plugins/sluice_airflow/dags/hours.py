@@ -10,8 +10,9 @@ every tier.
 
 A DAG that needs whole hours has `schedule=[HOUR_COMPLETE]` (from `sluice_airflow.assets`). The
 event names its hours, most often one, in UTC: `extra["from"]` and `extra["until"]`. Each table that
-a tier writes gets the same event: `schedule=[table("delivered")]`. A late hour fails its run and
-alerts. The next event begins with the late hour, so that no hour is left out.
+a tier writes gets the same event: `schedule=[table("delivered")]`. For a tier whose state goes by
+event time, `extra["events_until"]` says up to when no event is missing. A late hour fails its run
+and alerts. The next event begins with the late hour, so that no hour is left out.
 """
 
 
@@ -19,6 +20,10 @@ def make(pipeline: Pipeline) -> None:
     with hourly("hour_complete", pipeline, doc=DOC, minute=0, tag="batch"):
         HourOperator(
             task_id="tell",
-            outlets=tables(pipeline.published, pipeline.sluice_conn_id),
+            outlets={
+                asset: tier.name
+                for tier in pipeline.published
+                for asset in tables([tier], pipeline.sluice_conn_id)
+            },
             on_failure_callback=HOUR_LATE,
         )

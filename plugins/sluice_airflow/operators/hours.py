@@ -5,7 +5,7 @@ An hour is complete when all records that arrived before its end have left every
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -98,15 +98,21 @@ class HourOperator(SluiceOperator):
     ui_color = "#e6dcf2"
 
     def __init__(
-        self, *, outlets: Sequence[Asset] = (), sluice_conn_id: str | None = None, **kwargs: Any
+        self,
+        *,
+        outlets: Mapping[Asset, str] | None = None,
+        sluice_conn_id: str | None = None,
+        **kwargs: Any,
     ) -> None:
         """Use the asset as outlet for new events, and as inlet for reading past events.
 
-        The assets in `outlets` get the same events.
+        The assets in `outlets`, tables with the names of their tiers, get the same events. If the
+        tier's state goes by event time, its event has the time up to which no event is missing.
         """
+        self.writers = dict(outlets or {})
         self.asset = hour_complete(sluice_conn_id)
         super().__init__(
-            sluice_conn_id=sluice_conn_id, inlets=[self.asset], outlets=[self.asset, *outlets], **kwargs
+            sluice_conn_id=sluice_conn_id, inlets=[self.asset], outlets=[self.asset, *self.writers], **kwargs
         )
 
     def execute(self, context: Context) -> None:
@@ -154,11 +160,16 @@ class HourOperator(SluiceOperator):
         if begin >= until:
             message = f"all hours up to {_clock(until.timestamp())} were announced before"
             raise AirflowSkipException(message)
+        lateness = {
+            tier.tier: tier.complete - tier.events
+            for tier in self.hook.figures().audit
+            if tier.complete is not None and tier.events is not None
+        }
         for asset in self.outlets:
-            context["outlet_events"][asset].extra = {
-                "from": begin.isoformat(),
-                "until": until.isoformat(),
-            }
+            extra = {"from": begin.isoformat(), "until": until.isoformat()}
+            if (late := lateness.get(self.writers.get(asset, ""))) is not None:
+                extra["events_until"] = (until - timedelta(seconds=late)).isoformat()
+            context["outlet_events"][asset].extra = extra
         self.log.info("Complete from %s until %s", _clock(begin.timestamp()), _clock(until.timestamp()))
 
 

@@ -8,6 +8,7 @@ import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,10 +16,13 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from sluice.api.lineage_header import texts
+from sluice.audit.__main__ import Auditor
 from sluice.kafka.reader import Streams, topic_and_number
+from sluice_ops.model.incarnation import State
 from sluice_ops.process.metrics_server import exporters
-from tests.integration.sluice.grouping_pipeline import GROUPED, ROUNDS
+from tests.integration.sluice.grouping_pipeline import GROUPED, PIPELINE, ROUNDS
 from tests.lab import Lab, until
+from tests.repeating import repeated
 from tests.scrape import scrape
 
 PIPELINE_MODULE = "tests.integration.sluice.grouping_pipeline"
@@ -212,3 +216,60 @@ def test_a_driver_shows_its_flow_to_prometheus(lab: Lab, spread: Callable[[str],
 def test_every_stream_has_every_number(spread: Callable[[str], list[Record]]) -> None:
     counts = {name: len(once(spread(name))) for name in GROUPED}
     assert counts == {name: len(NUMBERS) for name in GROUPED} | {"everywhere": 800, "said": 160}
+
+
+def arrivals(lab: Lab) -> dict[str, float]:
+    """Return when each record arrived in `raw`, by its name. Unit: epoch seconds."""
+    with closing(Streams(lab.endpoints.kafka)) as streams:
+        bounds = streams.bounds(["raw"])
+        messages = [
+            message
+            for place, end in bounds.ends.items()
+            for message in streams.messages(place, bounds.oldest[place], end)
+        ]
+    return {
+        f"{message.partition()}:{message.offset()}": message.timestamp()[1] / 1000 for message in messages
+    }
+
+
+def test_a_loop_is_complete_when_its_records_have_left_it(
+    lab: Lab, spread: Callable[[str], list[Record]]
+) -> None:
+    """The loop's tier is killed and handed over meanwhile."""
+    producer = Producer({"bootstrap.servers": lab.endpoints.kafka, "acks": "all"})
+    numbers = itertools.count(len(NUMBERS))
+    looks: list[tuple[float, set[str]]] = []
+    lost: list[object] = []
+
+    def give() -> None:
+        for number in itertools.islice(numbers, 10):
+            value = json.dumps({"n": number, "who": f"user-{number % 7}"})
+            producer.produce("raw", value, partition=number % len(PARTITIONS))
+        assert producer.flush(30) == 0
+
+    def look() -> None:
+        lost.extend(auditor.check())
+        complete = auditor.metrics.complete.get("halve")
+        if complete is not None:
+            out = (*spread("done"), *spread("back.quarantine"))
+            looks.append((complete, {record.headers["origin"].partition("&")[0] for record in out}))
+
+    tiers = (PIPELINE.tier("spread"), PIPELINE.tier("halve"))
+    with closing(Auditor(tiers, lab.endpoints)) as auditor, repeated(look, every=0.5):
+        with repeated(give, every=0.5):
+            until("the loop has a time", lambda: looks)
+            lab.driver("halve", 1).kill()
+            lab.stop("halve", 1)
+            lab.start_owner("halve", 2, "h1")
+            lab.wait_for("halve", 2, State.RUNNING)
+            lab.prepare("halve", 2, 3, "h3")
+            lab.hand_over("halve", 2, 3)
+        last = time.time()
+        until("the loop is complete", lambda: looks[-1][0] > last)
+    lab.set_owner("halve", None)
+    lab.stop("halve", 3)
+    arrived = arrivals(lab)
+    assert lost == []
+    for complete, out in looks:
+        assert {name for name, at in arrived.items() if at < complete} <= out
+    assert looks[-1][1] == arrived.keys()

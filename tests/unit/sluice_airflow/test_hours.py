@@ -81,13 +81,15 @@ def test_unusable_extras_of_an_event_count_as_not_announced():
 
 
 def test_each_table_gets_the_event_of_the_complete_hours(monkeypatch):
+    passed = NOON.timestamp() + 60
+    by_event_time = audited("b", passed).model_copy(update={"events": passed - 600})
     monkeypatch.setattr(
-        SluiceHook, "figures", lambda _hook: Figures(audit=(audited("a", NOON.timestamp() + 60),))
+        SluiceHook, "figures", lambda _hook: Figures(audit=(audited("a", passed), by_event_time))
     )
     before = SimpleNamespace(extra={"until": (NOON - 3 * HOUR).isoformat()})
     past = SimpleNamespace(ascending=lambda _oldest_first: SimpleNamespace(limit=lambda _most: [before]))
     events = defaultdict(SimpleNamespace)
-    tell = HourOperator(task_id="tell", outlets=[table("delivered")])
+    tell = HourOperator(task_id="tell", outlets={table("delivered"): "a", table("sums"): "b"})
     tell.execute(
         {
             "dag_run": SimpleNamespace(run_after=NOON + HOUR / 10),
@@ -99,4 +101,5 @@ def test_each_table_gets_the_event_of_the_complete_hours(monkeypatch):
     assert {asset.name: event.extra for asset, event in events.items()} == {
         "hour_complete": hours,
         "table_delivered": hours,
+        "table_sums": hours | {"events_until": (NOON - HOUR / 6).isoformat()},
     }
