@@ -370,11 +370,13 @@ class Totals(Table):
         numbers = [name for name in self.columns if name not in self.key]
         sums: dict[tuple[Any, ...], list[int]] = {}
         new = first_seen(marks, rows.paths, rows.origins)
-        for row in new:
-            key = tuple(rows.columns[name][row] for name in self.key)
+        fresh = rows if len(new) == len(rows) else rows.only(new)
+        added_columns = [fresh.columns[name] for name in numbers]
+        for row, key in enumerate(zip(*(fresh.columns[name] for name in self.key), strict=True)):
             total = sums.setdefault(key, [0] * len(numbers))
-            for position, name in enumerate(numbers):
-                total[position] += rows.columns[name][row] or 0
+            for position, column in enumerate(added_columns):
+                if value := column[row]:
+                    total[position] += value
         if sums:
             ordered = sorted(sums.items(), key=lambda item: str(item[0]))
             lists: dict[str, list[Any]] = {

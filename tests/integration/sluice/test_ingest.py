@@ -13,6 +13,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing, suppress
+from itertools import count
 from pathlib import Path
 
 import httpx
@@ -169,26 +170,47 @@ def test_lines_of_rotated_files_come_once_though_the_source_is_killed(
     assert other.end() == 0
 
 
-def test_requests_come_once_though_the_server_is_killed(lab: Lab, auditor: Auditor) -> None:
-    auditor.check()
-    port = free_ports(1)[0]
-    server = Process(lab, "http", "--name", "web", "--port", str(port), "--key", "user")
-    first = number = 1_000_000
-    requests: dict[str, bytes] = {}
-    answers: Counter[int] = Counter()
+def web_server(lab: Lab, port: int) -> Process:
+    return Process(lab, "http", "--name", "web", "--port", str(port), "--key", "user")
 
-    def send(key: str) -> dict[str, int]:
-        """Send a request until the server has answered, as a client does."""
+
+class Client:
+    """Sends requests with ten hits each, and repeats each one until a server has answered."""
+
+    def __init__(self, port: int, first: int) -> None:
+        self.number = first
+        self.requests: dict[str, bytes] = {}
+        self.answers: Counter[int] = Counter()
+        self.addresses = [address(port)]
+
+    def send(self, key: str) -> dict[str, int]:
         headers = {"Content-Type": "application/x-ndjson", "Idempotency-Key": key}
-        while True:
+        for turn in count():
+            url = self.addresses[turn % len(self.addresses)]
             with suppress(httpx.TransportError):
-                answer = httpx.post(
-                    f"http://127.0.0.1:{port}/records", content=requests[key], headers=headers, timeout=40
-                )
-                answers[answer.status_code] += 1
+                answer = httpx.post(url, content=self.requests[key], headers=headers, timeout=40)
+                self.answers[answer.status_code] += 1
                 if answer.status_code == 200:
                     return dict(answer.json())
             time.sleep(0.05)
+        raise AssertionError
+
+    def send_next(self) -> None:
+        lines = [line(self.number + index) for index in range(10)]
+        key = f"batch {self.number}"
+        self.requests[key] = "\n".join(lines).encode()
+        assert self.send(key) == {"records": 10}
+        self.number += 10
+
+
+def address(port: int) -> str:
+    return f"http://127.0.0.1:{port}/records"
+
+
+def test_requests_come_once_though_the_server_is_killed(lab: Lab, auditor: Auditor) -> None:
+    auditor.check()
+    first, ports = 1_000_000, free_ports(2)
+    server, client = web_server(lab, ports[0]), Client(ports[0], first)
 
     def kill() -> None:
         generator = random.Random(7)  # noqa: S311 — test data
@@ -198,29 +220,40 @@ def test_requests_come_once_though_the_server_is_killed(lab: Lab, auditor: Audit
     killer = threading.Thread(target=kill)
     killer.start()
     while killer.is_alive():
-        lines = [line(number + index) for index in range(10)]
-        requests[f"batch {number}"] = "\n".join(lines).encode()
-        assert send(f"batch {number}") == {"records": 10}
-        number += 10
+        client.send_next()
     killer.join()
-    check_once(lab, auditor, first, number)
+    check_once(lab, auditor, first, client.number)
 
     server.restart()
-    assert all(send(key) == {"records": 10} for key in requests), "the same answers after a restart"
-    assert set(answers) == {200}
+    requests = list(client.requests)
+    assert all(client.send(key) == {"records": 10} for key in requests), "the same answers after a restart"
+    assert set(client.answers) == {200}
+
+    # another server takes over from the one that runs, and gives the same answers
+    other = web_server(lab, ports[1])
+    client.addresses.append(address(ports[1]))
+    while server.process.poll() is None:
+        client.send_next()
+    assert server.process.returncode == TAKEN_OVER_EXIT
+    client.addresses = [address(ports[1])]
+    client.send_next()
+    assert all(client.send(key) == {"records": 10} for key in requests)
+    check_once(lab, auditor, first, client.number)
+
     owner = lab.channel.read(paths.owner("entry"), OwnerRecord)
     assert owner is not None
     throttled = owner.value.model_copy(update={"held_for": TierName("counts"), "admitted": 0.0})
     lab.channel.put(paths.owner("entry"), throttled)
-    url, new = f"http://127.0.0.1:{port}/records", line(number)
+    new = line(client.number)
 
     def status() -> int:
-        return httpx.post(url, content=new, headers={"Content-Type": "application/json"}).status_code
+        headers = {"Content-Type": "application/json"}
+        return httpx.post(address(ports[1]), content=new, headers=headers).status_code
 
     until("the server refuses while the entry is throttled", lambda: status() == 429, seconds=20)
-    assert send(next(iter(requests))) == {"records": 10}, "a repeated request is answered"
+    assert client.send(requests[0]) == {"records": 10}, "a repeated request is answered"
     lab.channel.put(paths.owner("entry"), owner.value)
     until("the server takes records again", lambda: status() == 200, seconds=20)
-    assert server.end() == 0
+    assert other.end() == 0
     # the entry itself may repeat records of `hits` when it stops and starts its query
-    assert ids(lab, "raw", first, number) == Counter(range(first, number))
+    assert ids(lab, "raw", first, client.number) == Counter(range(first, client.number))
