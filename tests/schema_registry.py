@@ -1,9 +1,8 @@
 """A real schema registry for tests: Apicurio, by its interface that is Confluent's.
 
-Ivy fetches it once into the project's cache, and `schema_registry.lock` has its checksum.
+`schema_registry.lock` has its version and checksum.
 """
 
-import hashlib
 import json
 import os
 import subprocess
@@ -15,21 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sluice_ops.site import ivy, spark
-from sluice_ops.site.jars import locked
 from sluice_ops.site.java import JAVA
-from sluice_ops.site.trust import truststore_options
+from tests.fetched import fetch
 from tests.lab import free_ports, until
 
 LOCK = Path(__file__).with_suffix(".lock")
-IVY_MODULE = """
-<ivy-module version="2.0" xmlns:m="http://ant.apache.org/ivy/maven">
-<info organisation="sluice" module="tests"/><configurations><conf name="registry"/></configurations>
-<dependencies><dependency org="{0.organisation}" name="{0.name}" rev="{0.revision}"
-  conf="registry->master" transitive="false">
-<artifact name="{0.name}" type="tar.gz" ext="tar.gz" m:classifier="all"/></dependency></dependencies>
-</ivy-module>
-"""
 HEAP = 320
 """Unit: MiB."""
 
@@ -63,17 +52,8 @@ class Registry:
 
 
 def program(folder: Path) -> Path:
-    """Fetch the registry if the cache lacks it, unpack it into `folder`, and return its jar."""
-    (jar,) = locked(LOCK.read_text())
-    description, pattern = folder / "ivy.xml", f"{folder}/[artifact]-[revision].[ext]"
-    description.write_text(IVY_MODULE.format(jar))
-    program_of_ivy = next((spark.home() / "jars").glob("ivy-*.jar"))
-    words = ["-ivy", description, "-cache", ivy.cache(), "-retrieve", pattern]
-    with ivy.cache_alone():
-        trust = truststore_options(folder / "trusted.p12")
-        subprocess.run([JAVA, *trust, "-jar", program_of_ivy, *words], check=True, capture_output=True)
-    archive = folder / f"{jar.name}-{jar.revision}.tar.gz"
-    assert hashlib.sha256(archive.read_bytes()).hexdigest() == jar.sha256
+    """Unpack the registry into `folder`, and return its jar."""
+    archive = fetch(LOCK, folder, "tar.gz", "all")
     with tarfile.open(archive) as packed:
         packed.extractall(folder, filter="data")
     archive.unlink()

@@ -10,9 +10,10 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
+from math import isfinite
 from pathlib import Path
 from threading import Event
-from typing import ClassVar
+from typing import Any, ClassVar
 from urllib.parse import unquote_plus
 from weakref import finalize
 
@@ -57,12 +58,25 @@ PORTION = 500
 """How many values one query names; databases limit the length of a query."""
 MOST_CHARACTERS = 1000
 """The longest reason that is kept."""
+MYSQL = ("mysql", "mariadb")
+"""The names that SQLAlchemy has for MySQL and MariaDB."""
+MYSQL_SESSION = "SET sql_mode = CONCAT(@@sql_mode, ',STRICT_ALL_TABLES'), time_zone = '+00:00'"
+"""Otherwise, a server may cut off values that are too large, and reads times as its own zone's."""
+MYSQL_OPTIONS: dict[str, Any] = {
+    f"{name}_{option}": value
+    for name in MYSQL
+    for option, value in (("engine", "InnoDB"), ("charset", "utf8mb4"), ("collate", "utf8mb4_bin"))
+}
+"""Otherwise, a server may choose an engine without transactions, refuse a reason that is not
+latin1, and take two writers as one whose names differ in case.
+"""
 OWN = MetaData()
 WRITERS = Table(
     "sluice_writers",
     OWN,
     Column("writer", String(100), primary_key=True),
     Column("version", BigInteger, nullable=False),
+    **MYSQL_OPTIONS,
 )
 MARKS = Table(
     "sluice_marks",
@@ -70,6 +84,7 @@ MARKS = Table(
     Column("writer", String(100), primary_key=True),
     Column("digest", String(64), primary_key=True),
     Column("position", Text, nullable=False),
+    **MYSQL_OPTIONS,
 )
 """The digest is that of a path: paths have no longest length, and some databases ignore case."""
 REFUSED = Table(
@@ -78,6 +93,7 @@ REFUSED = Table(
     Column("writer", String(100), primary_key=True),
     Column("digest", String(64), primary_key=True),
     Column("reason", Text, nullable=False),
+    **MYSQL_OPTIONS,
 )
 """The digest is that of a row's path and origin: a replay of a refused row has another path."""
 REFUSALS = (DataError, IntegrityError, ValueError, TypeError, OverflowError)
@@ -201,10 +217,10 @@ class _Inserts:
         """Insert rows; return why the database refuses some of them."""
         records = {row: self._sink.record(rows, row) for row in missing}
         refused = {
-            row: str(value)
+            row: misfit
             for row, record in records.items()
             for value in record.values()
-            if isinstance(value, Unfit)
+            if (misfit := self._misfit(value))
         }
 
         def write(numbers: Sequence[int]) -> None:
@@ -212,15 +228,26 @@ class _Inserts:
                 message = f"no row of sink {self._sink.name} was sent, because the tier must hold"
                 raise SinkAwayError(message)
             if numbers:
+                savepoint = connection.begin_nested()
                 try:
-                    with connection.begin_nested():
-                        connection.execute(self._insertion, [records[row] for row in numbers])
+                    connection.execute(self._insertion, [records[row] for row in numbers])
                 except (*REFUSALS, DBAPIError) as error:
                     if not refuses_rows(error):
-                        raise
+                        raise  # the savepoint may be gone: MySQL ends the transaction at a deadlock
+                    savepoint.rollback()
                     raise _RefusedError(_reason(error)) from error
+                savepoint.commit()
 
         return refused | find_refused([row for row in missing if row not in refused], write, (_RefusedError,))
+
+    def _misfit(self, value: object) -> str | None:
+        """Return why a value is not sent. PyMySQL's error for NaN says nothing of a row."""
+        if isinstance(value, Unfit):
+            return str(value)
+        dialect = self._engine.dialect.name
+        if dialect in MYSQL and isinstance(value, float) and not isfinite(value):
+            return f"{dialect} has no {value}"
+        return None
 
     def _mine(self, own: Table, digests: Iterable[str]) -> Iterator[ColumnElement[bool]]:
         """Return conditions that name this writer's rows with the digests, in portions."""
@@ -245,6 +272,8 @@ class _Inserts:
 
 def _engine(address: URL) -> Engine:
     engine = create_engine(address, pool_pre_ping=True)
+    if engine.dialect.name in MYSQL:
+        event.listen(engine, "connect", lambda connection, _: connection.cursor().execute(MYSQL_SESSION))
     if engine.dialect.name == "sqlite":
         # By itself, the driver begins no transaction before a savepoint, whose end then commits.
         event.listen(engine, "connect", lambda connection, _: setattr(connection, "isolation_level", None))

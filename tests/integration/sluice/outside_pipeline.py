@@ -17,6 +17,10 @@ KAFKA = os.environ.get("SLUICE_TEST_KAFKA", "127.0.0.1:1")
 """The address of the cluster outside; the test sets it before it starts the tier."""
 DATABASE = os.environ.get("SLUICE_TEST_DATABASE", "/nonexistent/outside.db")
 """The file of the database outside; likewise."""
+MARIADB = os.environ.get("SLUICE_TEST_MARIADB", "mysql+pymysql://sluice@127.0.0.1:1/shop")
+"""The address of the MariaDB outside; likewise."""
+MARIADB_PASSWORD = os.environ.get("SLUICE_TEST_MARIADB_PASSWORD", "/nonexistent/password")
+"""The file with the password of its user."""
 RAW = Stream("raw")
 NUMBER = {"n": "bigint"}
 SLOT = Quantum(cpu=1, memory=750, threads=4)
@@ -69,6 +73,17 @@ PIPELINE = Pipeline(
             (RAW,),
             read,
             sink=SqlTable("inserted", NUMBER, url=f"sqlite:///{DATABASE}", table="numbers"),
+            delivery=Delivery.EXACTLY_ONCE,
+            max_offsets=50,
+            quantum=SLOT,
+            driver=DRIVER,
+        ),
+        Tier(
+            "load",
+            Kind.OUTBOUND,
+            (RAW,),
+            read,
+            sink=SqlTable("loaded", NUMBER, url=MARIADB, table="numbers", password_file=MARIADB_PASSWORD),
             delivery=Delivery.EXACTLY_ONCE,
             max_offsets=50,
             quantum=SLOT,

@@ -37,6 +37,7 @@ from sluice_ops.site.site_file import S3Config
 from tests.database import database
 from tests.http_service import Quiet, serving
 from tests.lab import free_ports
+from tests.mariadb import mariadb
 
 pytestmark = [pytest.mark.timeout(300), pytest.mark.long]
 
@@ -174,6 +175,14 @@ def test_a_table_of_another_postgresql_conforms(postgres: str, shop: SinkCase) -
     assert [origin for origin, _ in refusals] == ["1:1", "1:3", "1:4"]
     for (_, reason), part in zip(refusals, ("not-null", "out of range", "duplicate key"), strict=True):
         assert part in reason
+
+
+def test_a_table_of_a_mariadb_conforms(postgres: str, tmp_path: Path) -> None:
+    with mariadb(tmp_path) as server:
+        server.make_table("orders", "n int not null unique")
+        query = "select n from orders order by n"
+        case = orders(server.url, lambda: [n for (n,) in server.query(query)], server.password_file)
+        check_sink(case, postgres)
 
 
 @cache

@@ -6,6 +6,7 @@ import gzip
 import json
 import signal
 import sqlite3
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -29,6 +30,7 @@ from tests.integration.sluice.test_http_sink import is_done, put, sums
 from tests.integration.sluice.test_killed_at_commit import HOLD
 from tests.integration.sluice.test_killed_at_commit import session as session_of
 from tests.lab import Lab, until
+from tests.mariadb import MariaDB, mariadb
 
 PIPELINE_MODULE = "tests.integration.sluice.outside_pipeline"
 FIRST, MORE, ALL = 300, 600, 900
@@ -196,9 +198,48 @@ def test_another_database_has_each_record_of_a_killed_tier_once(lab: Lab) -> Non
     assert inserted(lab) == list(range(first + 200)), "no key drops duplicates in this table"
 
 
+@pytest.fixture
+def server(lab: Lab) -> Iterator[MariaDB]:
+    """Run a MariaDB outside, with a table without a key."""
+    folder = lab.home / "mariadb"
+    folder.mkdir()
+    with mariadb(folder) as running:
+        running.make_table("numbers", "n int")
+        lab.env["SLUICE_TEST_MARIADB"] = running.url
+        lab.env["SLUICE_TEST_MARIADB_PASSWORD"] = running.password_file
+        yield running
+
+
+def test_a_mariadb_that_dies_has_each_record_of_a_killed_tier_once(lab: Lab, server: MariaDB) -> None:
+    def loaded() -> list[int]:
+        return [n for (n,) in server.query("select n from numbers order by n")]
+
+    def away() -> str:
+        report = lab.report("load", 3)
+        return (report is not None and report.away) or ""
+
+    first = ALL + 4 * FIRST
+    put(lab, first)
+    lab.start_owner("load", 1, "h1")
+    until("a batch is written", lambda: rows_in_ledger(lab, "load") > 0)
+    kill_at_commit(lab, "load", first + 100)
+    assert len(loaded()) > rows_in_ledger(lab, "load"), "killed between the commits"
+    move(lab, "load", first + 200)
+    assert loaded() == list(range(first + 200)), "no key drops duplicates in this table"
+
+    server.kill()
+    put(lab, first + 250)
+    until("the tier says why it waits", lambda: "Can't connect to MySQL server" in away())
+    server.start()
+    until("every record is written", lambda: is_done(lab, "load"))
+    assert loaded() == list(range(first + 250))
+    assert lab.query("select count(*) from loaded_refused") == [(0,)]
+    lab.stop("load", 3)
+
+
 def test_all_sinks_of_a_killed_tier_have_each_record_once(lab: Lab) -> None:
     make_topic(lab, "spread-outside")
-    first = ALL + 4 * FIRST
+    first = ALL + 5 * FIRST
     put(lab, first)
     lab.start_owner("spread", 1, "h1")
     until("a batch is written", lambda: rows_in_ledger(lab, "spread") > 0)

@@ -170,8 +170,8 @@ def test_nothing_is_sent_while_the_tier_must_hold(sink, outside, look):
 
 def test_the_password_comes_from_a_file(tmp_path):
     (tmp_path / "password").write_text("a b/c\n")
-    sink = SqlTable("told", COLUMNS, url="mysql+pymysql://shop@db/shop", password_file=f"{tmp_path}/password")
-    with pytest.raises(SinkAwayError, match="No module named 'pymysql'"):
+    sink = SqlTable("told", COLUMNS, url="mysql+mysqldb://shop@db/shop", password_file=f"{tmp_path}/password")
+    with pytest.raises(SinkAwayError, match="No module named 'MySQLdb'"):
         sink.write(Cursor(), rows(1), 1, {}, Event())
 
 
