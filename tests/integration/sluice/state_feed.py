@@ -3,7 +3,7 @@
 import json
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -12,10 +12,13 @@ from typing import Any
 from confluent_kafka import Message, Producer
 
 from sluice.kafka.reader import Streams
+from sluice.records.joins import How
 from tests.integration.sluice.stateful_pipeline import LATENESS
 from tests.lab import Lab, until
 from tests.repeating import repeated
 
+Records = Mapping[str, Sequence[dict[str, Any]]]
+"""The records of each stream."""
 PARTITIONS = range(4)
 LATER = 60_000
 """So many hits later, ten minutes of event time, all windows of earlier hits are final."""
@@ -149,6 +152,23 @@ def paid(records: dict[str, list[dict[str, Any]]]) -> dict[tuple[str, datetime],
     return windows([hit | {"at": pay["at"]} for hit, pay in paid_hits])
 
 
+def joined_rows(records: Records, settled: Records, how: How) -> tuple[set[tuple[Any, ...]], int]:
+    """Return the rows of a join of hits and their buys, and how many records it has left out.
+
+    Of records without a partner, those that are `settled` came out or were left out.
+    """
+    pairs = {(buy["hit"], buy["id"]) for buy in records["buys"] if buy["hit"] >= 0}
+    unsold = {hit["id"] for hit in settled["hits"]} - {hit for hit, _ in pairs}
+    orphans = {buy["id"] for buy in settled["buys"] if buy["hit"] < 0}
+    alone: dict[How, set[tuple[Any, ...]]] = {
+        "inner": set(),
+        "left": {(hit, None) for hit in unsold},
+        "right": {(None, buy) for buy in orphans},
+    }
+    left_out = {"inner": len(unsold) + len(orphans), "left": len(orphans), "right": len(unsold)}
+    return pairs | alone[how], left_out[how]
+
+
 def busiest(hits: list[dict[str, Any]]) -> dict[tuple[datetime], tuple[int, int]]:
     """Return, by twenty seconds, the most hits of a user in ten of them, and the sum of all ids."""
     expected: dict[tuple[datetime], tuple[int, int]] = {}
@@ -211,6 +231,27 @@ def assert_paid(lab: Lab, feed: Feed, mark: int = 1 << 62) -> None:
     left_out = sum(record["id"] < 0 for stream in inputs[1:] for record in settled[stream])
     assert left_out
     assert equation(lab, "paid") == feed.equation(*inputs, filtered=left_out)
+
+
+def assert_joined(lab: Lab, feed: Feed, how: How, tier: str) -> None:
+    """Write much later records until all records before are settled, and assert that a join of hits
+    and buys has each row once.
+    """
+    settled = {stream: list(records) for stream, records in feed.records.items()}
+    feed.number += LATER
+
+    def all_are_settled() -> bool:
+        feed.sold(40)
+        with closing(Streams(lab.endpoints.kafka)) as streams:
+            input_ends = streams.bounds(["hits", "buys"]).ends
+        until("every record is joined", lambda: ends(lab, tier) == input_ends)
+        rows, _ = joined_rows(feed.records, settled, how)
+        return set(lab.query(f"select id, buy from {tier}")) == rows  # noqa: S608
+
+    until("the records without a partner are settled", all_are_settled, 300)
+    _, left_out = joined_rows(feed.records, settled, how)
+    assert left_out
+    assert equation(lab, tier) == feed.equation("hits", "buys", filtered=left_out)
 
 
 def records(lab: Lab, stream: str) -> list[Message]:

@@ -22,6 +22,7 @@ from sluice_ops.model.tier import Kind, Mode
 log = structlog.get_logger()
 
 LATENESS = 60
+REST_SECONDS = 60
 RAW = Stream("raw")
 HITS = Stream("hits", "id bigint, who string, at bigint")
 BUYS = Stream("buys", "id bigint, hit bigint, at bigint")
@@ -112,6 +113,21 @@ class Sum(StatefulProcessor):
         """Do nothing."""
 
 
+class SumSinceRest(Sum):
+    """Forgets the sums of a user who has rested for `REST_SECONDS`."""
+
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        """Open the state."""
+        self._sums = handle.getValueState("sums", "hits bigint, ids bigint", REST_SECONDS * 1000)
+
+
+def summed_since_rest(hits: DataFrame) -> DataFrame:
+    """Keep a state with a time to live."""
+    return hits.groupBy("who").transformWithState(
+        SumSinceRest(), "who string, hits bigint, ids bigint", "Update", "ProcessingTime"
+    )
+
+
 def summed(hits: DataFrame) -> DataFrame:
     """Keep a state with `transformWithState`."""
     return hits.groupBy("who").transformWithState(
@@ -150,6 +166,7 @@ JOINS: dict[How, Latest] = {
     "right": Latest("sold", PAIR, key=("buy",)),
 }
 SUMS = Latest("sums", {"who": "text", "hits": "bigint", "ids": "bigint"}, key=("who",))
+SINCE_REST = Latest("since_rest", SUMS.columns, key=SUMS.key)
 STATE = State(LATENESS, time="at")
 
 PIPELINE = Pipeline(
@@ -177,6 +194,16 @@ PIPELINE = Pipeline(
             driver=DRIVER,
         ),
         Tier("summed", Kind.PROCESSING, (HITS,), summed, sink=SUMS, state=STATE, quantum=SLOT, driver=DRIVER),
+        Tier(
+            "since-rest",
+            Kind.PROCESSING,
+            (HITS,),
+            summed_since_rest,
+            sink=SINCE_REST,
+            state=STATE,
+            quantum=SLOT,
+            driver=DRIVER,
+        ),
         *(
             Tier(
                 table.name,

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from sluice.audit.__main__ import Auditor
 from sluice.driver.engine.batch_writer import QUIET_SECONDS
 from sluice.records.joins import How
-from tests.integration.sluice.state_feed import Feed, equation, sums, table, windows
+from tests.integration.sluice.state_feed import Feed, equation, joined_rows, sums, table, windows
 from tests.integration.sluice.stateful_pipeline import JOINS
 from tests.integration.sluice.stateful_runs import PIPELINE, PIPELINE_MODULE, Runs, overtake
 from tests.lab import Lab
@@ -150,7 +150,7 @@ def test_a_join_gives_each_result_once_though_it_moves(
     runs.wait_level(first)
     second = runs.start(2)
     feed.sold(100)
-    hits, buys = len(feed.records["hits"]), len(feed.records["buys"])
+    settled = {stream: list(records) for stream, records in feed.records.items()}
     feed.number += 60_000  # ten minutes later, records without a partner are settled
     overtake(first, second, lambda: feed.sold(50))
     runs.set_owner(2)
@@ -158,17 +158,8 @@ def test_a_join_gives_each_result_once_though_it_moves(
         feed.sold(50)
         runs.wait_level(second)
     second.hold()
-    # The expected pairs of all input, and the settled records without a partner.
-    pairs = {(buy["hit"], buy["id"]) for buy in feed.records["buys"] if buy["hit"] >= 0}
-    unsold = {hit["id"] for hit in feed.records["hits"][:hits]} - {hit for hit, _ in pairs}
-    orphans = {buy["id"] for buy in feed.records["buys"][:buys] if buy["hit"] < 0}
-    alone = {
-        "inner": set(),
-        "left": {(hit, None) for hit in unsold},
-        "right": {(None, buy) for buy in orphans},
-    }[how]
-    left_out = {"inner": len(unsold) + len(orphans), "left": len(orphans), "right": len(unsold)}[how]
-    assert set(lab.query(f"select id, buy from {tier}")) == pairs | alone  # noqa: S608 - a name of the test
+    rows, left_out = joined_rows(feed.records, settled, how)
+    assert set(lab.query(f"select id, buy from {tier}")) == rows  # noqa: S608 - a name of the test
     assert equation(lab, tier) == feed.equation("hits", "buys", filtered=left_out)
 
 

@@ -199,4 +199,19 @@ def test_a_refusal_of_a_plan_names_the_tier(capfd):
     )
     with pytest.raises(DeclarationError, match=r'^tier "prices": joined: how='):
         run_batches(wrong_join, {})
+    counting = replace(
+        hits.PIPELINE.tier("enrich"), transform=lambda enriched: enriched.groupBy("user").agg(F.count("*"))
+    )
+    with pytest.raises(
+        DeclarationError, match=r'^tier "enrich": groupBy.* cannot run in mode realtime.*`Totals`'
+    ):
+        run(counting, [])
+
+    def count_counts(hits):
+        since = F.lit(0).cast("timestamp").alias("since")
+        counted = hits.groupBy("user").count().groupBy("count").agg(F.count("*").alias("hits"))
+        return counted.select(F.col("count").cast("string").alias("user"), since, "hits")
+
+    with pytest.raises(DeclarationError, match=r'^tier "by-user": an aggregation after another step'):
+        run_batches(replace(COUNTS, transform=count_counts), [])
     assert "QueryContextLogger" not in capfd.readouterr().err, "Spark repeats the error as JSON"

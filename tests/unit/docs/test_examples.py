@@ -16,6 +16,7 @@ from sluice.api.declarations import check_alone, load
 
 ROOT = Path(__file__).resolve().parents[3]
 PAGE = ROOT / "docs" / "pipelines.md"
+STATE_PAGE = ROOT / "docs" / "state.md"
 
 
 @pytest.mark.parametrize(
@@ -71,8 +72,9 @@ PIPELINE = Pipeline((Tier("entry", Kind.ENTRY, (Stream("raw"),), lambda raw: raw
 
 
 @pytest.mark.usefixtures("no_spark")
-def test_each_example_of_the_page_of_pipelines_runs() -> None:
-    shown = [block for block in blocks(PAGE.read_text()) if "…" not in block and "message" not in block]
+def test_each_example_of_the_pages_of_pipelines_and_state_runs() -> None:
+    examples = blocks(PAGE.read_text() + STATE_PAGE.read_text())
+    shown = [block for block in examples if "…" not in block and "message" not in block]
     names = {name: getattr(sluice, name) for name in sluice.__all__} | {"F": F}
     names |= {name: getattr(hits, name) for name in ("ENRICHED", "SLOT", "DRIVER")}
     names |= {
