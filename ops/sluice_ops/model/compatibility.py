@@ -7,7 +7,7 @@ saved state. The kind `upgrade` and starts from a savepoint call this module.
 from collections.abc import Iterable, Mapping
 
 from sluice_ops.model.ids import TierName
-from sluice_ops.model.release import SinkShape, StateShape, StreamShape, TierShape
+from sluice_ops.model.release import SinkShape, StateShape, StreamShape, TierShape, comparable
 
 REBUILT = (
     ": after such an upgrade, the state is built again from the tier's first record on, "
@@ -174,9 +174,10 @@ def _state(before: StateShape | None, after: StateShape | None) -> Iterable[str]
             f"the time of a record is {after.time or 'its arrival'}, and was "
             f"{before.time or 'its arrival'}: windows would mix the two"
         )
-    if before.operators != after.operators:
-        new = [operator for operator in after.operators if operator not in before.operators]
-        old = [operator for operator in before.operators if operator not in after.operators]
+    new_parts, old_parts = comparable(after.operators, before.operators)
+    if new_parts != old_parts:
+        new = [part for part in new_parts if part not in old_parts]
+        old = [part for part in old_parts if part not in new_parts]
         yield (
             f"the state of the new code holds {'; '.join(new) or 'less'}, and the checkpoint holds "
             f"{'; '.join(old) or 'less'}{REBUILT}"

@@ -34,13 +34,41 @@ class SinkShape(Frozen):
     key: tuple[str, ...] = ()
 
 
+VARIABLE = "variable "
+"""How the description of a variable of a tier's own state begins."""
+
+
+def comparable(one: tuple[str, ...], other: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the parts of two states that can be compared: variables only if both have some.
+
+    Releases of former versions have none.
+    """
+    if _variables(one) and _variables(other):
+        return one, other
+    return one[: len(one) - _variables(one)], other[: len(other) - _variables(other)]
+
+
+def same_state(one: tuple[str, ...], other: tuple[str, ...]) -> bool:
+    """Tell whether the state of one fits the code of the other."""
+    before, after = comparable(one, other)
+    return before == after
+
+
+def _variables(parts: tuple[str, ...]) -> int:
+    """Return the number of variables, which come last."""
+    return sum(part.startswith(VARIABLE) for part in parts)
+
+
 class StateShape(Frozen):
     """The state that a tier holds in Spark."""
 
     lateness: int
     time: str | None
     operators: tuple[str, ...] = ()
-    """For each operator of the analysed plan: its keys, windows, aggregates, conditions."""
+    """For each operator of the analysed plan: its keys, windows, aggregates, conditions.
+
+    After them, the variables of the tier's own state, if they are known (`comparable`).
+    """
 
 
 class TierShape(Frozen):

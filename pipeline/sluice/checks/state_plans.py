@@ -12,6 +12,7 @@ from pyspark.sql import SparkSession
 
 from sluice.api.declarations import Tier
 from sluice.checks.operators import WITHIN, nodes_of_transform, state_plan
+from sluice.checks.state_variables import noted, variables
 
 STATEFUL = frozenset(
     {"Aggregate", "Deduplicate", WITHIN, "Distinct", "TransformWithState", "TransformWithStateInPySpark"}
@@ -27,11 +28,15 @@ WINDOW = re.compile(
 
 
 def state_operators(session: SparkSession, tier: Tier) -> tuple[str, ...]:
-    """Return a description of each operator of a tier that keeps state."""
-    plan = state_plan(session, tier)._jdf.queryExecution().analyzed()  # noqa: SLF001 — no public API
+    """Return a description of each operator of a tier that keeps state, and of each variable of its
+    own state.
+    """
+    with noted() as steps:
+        plan = state_plan(session, tier)._jdf.queryExecution().analyzed()  # noqa: SLF001 — no public API
     nodes = list(nodes_of_transform(plan))
     definitions = {number: text for node in nodes for number, text in _definitions(node)}
-    return tuple(_description(node, definitions) for node in nodes if _keeps_state(node))
+    operators = (_description(node, definitions) for node in nodes if _keeps_state(node))
+    return (*operators, *variables(steps))
 
 
 def _keeps_state(node: Any) -> bool:

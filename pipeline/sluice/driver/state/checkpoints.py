@@ -18,6 +18,7 @@ from sluice.driver.state.checkpoint_store import Depot
 from sluice.driver.state.offset_log import offsets_of, partitions_of
 from sluice.sinks.batches import LastBatch
 from sluice.sinks.ledger import Ledger
+from sluice_ops.model.release import same_state
 from sluice_ops.model.savepoint import Savepoint, StartFrom
 
 log = structlog.get_logger()
@@ -64,7 +65,7 @@ class Code:
         A tier that was started from a savepoint leaves all other state behind.
         """
         return self.origin == other.origin and (
-            None in {self.holds, other.holds} or self.holds == other.holds
+            self.holds is None or other.holds is None or same_state(self.holds, other.holds)
         )
 
     def is_same(self, other: "Code") -> bool:
