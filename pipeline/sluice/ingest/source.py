@@ -9,6 +9,7 @@ repeats nor omits a record.
 import json
 import os
 import socket
+import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -36,6 +37,8 @@ RECORD_BYTES = 1_000_000
 KEY_BYTES = 16 * 1024
 """The longest key of a record."""
 MESSAGE_BYTES = 1024 * 1024
+OWNER_SECONDS = 10.0
+"""The longest wait for the name of the process that has taken the source over."""
 OWNER = "owner"
 """The part of the memory that names the process that owns the source."""
 
@@ -149,15 +152,28 @@ class Source:
                 raise NotWrittenError(cause.str())
         except KafkaException as abort_error:
             error = abort_error.args[0]
-        owner = json.loads(self._read().get(OWNER, b"{}"))
-        if owner.get("identity") not in {None, self._identity}:
+        if (owner := self._new_owner()) is not None:
             message = (
-                f"source {self._name} of stream {self._stream} was taken over by {owner['owner']}; "
+                f"source {self._name} of stream {self._stream} was taken over by {owner}; "
                 "this process ends. Give each process a name of its own, or run one only"
             )
             raise TakenOverError(message)
         message = f"Kafka ended the transactions of source {self._name}: {error.str()}"
         raise SourceError(message)
+
+    def _new_owner(self) -> str | None:
+        """Return the other process that owns the source now; None if there is none within seconds.
+
+        A process that takes over writes its name some time after Kafka has refused the others.
+        """
+        end = time.monotonic() + OWNER_SECONDS
+        while True:
+            owner = json.loads(self._read().get(OWNER, b"{}"))
+            if owner.get("identity") not in {None, self._identity}:
+                return str(owner["owner"])
+            if time.monotonic() > end or self._stopped():
+                return None
+            time.sleep(0.2)
 
     def _until_answered(self, request: Callable[[], None]) -> None:
         """Send a request until Kafka has answered it."""

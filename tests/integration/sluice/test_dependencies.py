@@ -30,16 +30,16 @@ from pyspark.sql import functions as F
 from sluice import Kind, Pipeline, Quantum, Stream, Tier
 
 RAW = Stream("raw")
-SHOUTED = Stream("shouted", "n bigint, driver string, worker string, java string")
+SHOUTED = Stream("shouted", "n bigint, driver string, worker string, java string, number bigint")
 
 
 def shouted(raw):
     n = F.get_json_object("value", "$.n").cast("bigint").alias("n")
     word = F.udf(lambda number: f"{tinyword.WORD} {number}", "string")
     java = F.expr("reflect('org.example.Shout', 'shout', get_json_object(value, '$.n'))")
-    return raw.select(
-        n, F.lit(tinyword.WORD).alias("driver"), word(n).alias("worker"), java.alias("java"), "lineage"
-    )
+    driver = F.lit(tinyword.WORD).alias("driver")
+    number = driver.cast("bigint").alias("number")  # an error, unless the tier's setting says otherwise
+    return raw.select(n, driver, word(n).alias("worker"), java.alias("java"), number, "lineage")
 
 
 SHOUT = Tier(
@@ -50,6 +50,7 @@ SHOUT = Tier(
     outputs=(SHOUTED,),
     quantum=Quantum(cpu=1, memory=750, threads=4),
     driver=Quantum(cpu=0.5, memory=800, threads=1),
+    spark={"spark.sql.ansi.enabled": "false"},
 )
 PIPELINE = Pipeline((SHOUT,))
 """
@@ -170,12 +171,18 @@ def test_two_versions_of_a_package_and_a_jar_run_in_a_handover(lab: Lab, folder:
     lab.kill_executor("shout", 2)  # the next executor gets packages and jars again
     put(lab, range(3 * STEP, 4 * STEP))
     until("each record is out", lambda: len(once(records(lab, "shouted"))) >= 4 * STEP)
+    lab.driver("shout", 2).kill()
+    lab.stop("shout", 2)
+    put(lab, range(4 * STEP, 5 * STEP))
+    lab.start_owner("shout", 3, "h3", release=second)
+    until("each record is out again", lambda: len(once(records(lab, "shouted"))) >= 5 * STEP)
 
     written = once(records(lab, "shouted"))
-    assert sorted(record.value["n"] for record in written) == list(range(4 * STEP))
+    assert sorted(record.value["n"] for record in written) == list(range(5 * STEP))
+    assert {record.value.get("number") for record in written} == {None}, "a cast gives null"
     versions = {record.value["n"]: version_of(record.value) for record in written}
     assert {versions[number] for number in range(STEP)} == {1}
-    assert {versions[number] for number in range(3 * STEP, 4 * STEP)} == {2}
+    assert {versions[number] for number in range(3 * STEP, 5 * STEP)} == {2}
 
 
 def version_of(value: dict[str, object]) -> int:

@@ -91,6 +91,7 @@ def _move_and_kill(lab: Lab) -> None:
     lab.wait_for(TIER, 3, State.RUNNING)
     lab.wait_caught_up(TIER, 3)
     assert "begins from a checkpoint" in lab.log(TIER, 3)
+    _assert_resumed_first(lab, 3, internal_state)
 
     # The executor is killed: the driver continues with the executor that its slot restarts.
     lab.kill_executor(TIER, 3)
@@ -103,6 +104,15 @@ def _move_and_kill(lab: Lab) -> None:
     lab.wait_for(TIER, 3, State.PAUSED)
     lab.set_owner(TIER, 3, stopped=True)
     lab.wait_for(TIER, 3, State.STOPPED)
+    internal_state = f"left by {lab.driver(TIER, 3).pid}"
     lab.stop(TIER, 3)
     lab.start_owner(TIER, 4, "h1")
     lab.wait_for(TIER, 4, State.RUNNING)
+    _assert_resumed_first(lab, 4, internal_state)
+
+
+def _assert_resumed_first(lab: Lab, number: int, internal_state: str) -> None:
+    """Assert that the hook got the state of the last orderly stop before the first new record."""
+    log = lab.log(TIER, number)
+    resumed, runs = log.index("hook: resumed"), log.index("the query runs")
+    assert internal_state in log[resumed:runs]
