@@ -50,6 +50,9 @@ from sluice_ops.model.tier import TierSpec
 from sluice_ops.model.trail import Entry, Outcome
 from sluice_ops.site import endpoints, project, site_file
 
+COMMIT_SECONDS = 5.0
+"""Spark commits a batch a moment after the ledger has it; so long a savepoint waits for that."""
+
 
 class SavepointError(Exception):
     """The request is impossible; the message names the cause and the next step."""
@@ -115,6 +118,26 @@ def take(tier: StateOfTier, name: str | None) -> Savepoint:
     if NAME.fullmatch(name) is None:
         message = f"{name!r} is no name of a savepoint: use up to 63 lower-case letters, digits and -"
         raise SavepointError(message)
+    end = time.monotonic() + COMMIT_SECONDS
+    while (savepoint := _saved(tier, name)) is None:
+        if time.monotonic() > end:
+            message = (
+                f"{tier.depot} has no checkpoint of any of the last {LEDGER_BATCHES} batches of {tier.name} "
+                f"in the ledger; run `sluice start {tier.name}` if it does not run, and try again after a "
+                "batch"
+            )
+            raise SavepointError(message)
+        time.sleep(0.2)
+    try:
+        tier.channel.multi([tier.entry(f"savepoint {name} of {tier.name}", f"of batch {savepoint.number}")])
+    except ChannelAwayError as error:
+        message = f"savepoint {name} of {tier.name} is taken, but the trail has no entry of it: {error}"
+        raise SavepointError(message) from error
+    return savepoint
+
+
+def _saved(tier: StateOfTier, name: str) -> Savepoint | None:
+    """Take a savepoint; None if no batch of the ledger has a checkpoint."""
     begun = tier.begun
     endings = [last for last in tier.ledger.last_batches(LEDGER_BATCHES) if counts(last, begun)]
 
@@ -140,25 +163,13 @@ def take(tier: StateOfTier, name: str | None) -> Savepoint:
         )
 
     try:
-        savepoint = tier.checkpoints.save(name, endings, describe)
+        return tier.checkpoints.save(name, endings, describe)
     except FileExistsError:
         message = (
             f"{tier.name} has a savepoint {name} already, or one that was interrupted: choose another name, "
             f"or remove it: `sluice savepoint {tier.name} {name} --remove`"
         )
         raise SavepointError(message) from None
-    if savepoint is None:
-        message = (
-            f"{tier.depot} has no checkpoint of any of the last {LEDGER_BATCHES} batches of {tier.name} in "
-            f"the ledger; run `sluice start {tier.name}` if it does not run, and try again after a batch"
-        )
-        raise SavepointError(message)
-    try:
-        tier.channel.multi([tier.entry(f"savepoint {name} of {tier.name}", f"of batch {savepoint.number}")])
-    except ChannelAwayError as error:
-        message = f"savepoint {name} of {tier.name} is taken, but the trail has no entry of it: {error}"
-        raise SavepointError(message) from error
-    return savepoint
 
 
 def remove(tier: StateOfTier, name: str) -> None:

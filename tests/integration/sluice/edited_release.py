@@ -12,20 +12,21 @@ MARK = 10**12
 """The new code adds this number to each sum that it writes."""
 SHIPPED = 'counted.select("who", F.col("window.start").alias("since"), "hits", "ids")'
 MARKED = SHIPPED.replace('"ids"', f'(F.col("ids") + {MARK}).alias("ids")')
-SUM = 'F.sum("id").alias("ids")'
-OTHER_STATE = 'F.max("id").alias("ids")'
+SUM, OTHER_STATE = "F.sum(", "F.max("
 
 
-def publish_edited(lab: Lab, folder: Path, *, result: str = SHIPPED, sums: str = SUM) -> str:
-    """Publish the pipeline with edits, from a folder; return the release."""
+def publish_edited(
+    lab: Lab, folder: Path, *, transform: str = "by_window", result: str = SHIPPED, sums: str = SUM
+) -> str:
+    """Publish the pipeline with edits of one transform, from a folder; return the release."""
     module_file = folder / Path(stateful_pipeline.__file__).relative_to(ROOT)
     module_file.parent.mkdir(parents=True, exist_ok=True)
-    code = Path(stateful_pipeline.__file__).read_text()
-    # `overlapping` has the same aggregates as `by_window`, which comes first
+    earlier, define, code = Path(stateful_pipeline.__file__).read_text().partition(f"def {transform}(")
+    own, end, later = code.partition("\n\n\n")
     for before, after in ((SHIPPED, result), (SUM, sums)):
-        assert before in code, before
-        code = code.replace(before, after, 1)
-    module_file.write_text(code)
+        assert before in own, before
+        own = own.replace(before, after)
+    module_file.write_text(earlier + define + own + end + later)
     for parent in list(module_file.relative_to(folder).parents)[:-1]:
         (folder / parent / "__init__.py").touch()
     command = [sys.executable, "-m", "sluice.commands.publish"]
