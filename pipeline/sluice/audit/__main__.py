@@ -263,7 +263,9 @@ class Auditor:
         frontier.passed(done, ends)
         if frontier.complete is not None and frontier.complete != before:
             for tier in loop.tiers:
-                self._book.save_complete(tier, frontier.complete)
+                by_event_time = tier.state is not None and tier.state.time is not None
+                lateness = tier.state.lateness if tier.state is not None and by_event_time else None
+                self._book.save_complete(tier.name, frontier.complete, lateness)
         if arrival_times and len(arrival_times) == len(complete_times):
             frontier.mark(min(arrival_times), ends)
 

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 
 from psycopg import sql
 
-from sluice.api.declarations import Tier
 from sluice.postgres import Connected
 from sluice_ops.model.status import Check, Loss
 
@@ -261,17 +260,15 @@ class Book(Connected):
             for first, count in self.open().execute(query, (tier, partition)).fetchall()
         ]
 
-    def save_complete(self, tier: Tier, moment: float) -> None:
+    def save_complete(self, tier: str, moment: float, lateness: int | None = None) -> None:
         """Save the time of arrival up to which a tier is complete (epoch seconds).
 
-        If its state goes by event time, so does the lateness.
+        If its state goes by event time, save the state's lateness, too.
         """
-        has_event_time = tier.state is not None and tier.state.time is not None
-        lateness = tier.state.lateness if tier.state is not None and has_event_time else None
         self.open().execute(
             "INSERT INTO frontier (tier, complete, lateness) VALUES (%s, to_timestamp(%s), %s)"
             " ON CONFLICT (tier) DO UPDATE SET complete = excluded.complete, lateness = excluded.lateness",
-            (tier.name, moment, lateness),
+            (tier, moment, lateness),
         )
 
     def losses(self) -> dict[str, Loss]:

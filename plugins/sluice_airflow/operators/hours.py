@@ -166,7 +166,7 @@ class HourOperator(SluiceOperator):
             if tier.complete is not None and tier.events is not None
         }
         for asset in self.outlets:
-            extra = {"from": begin.isoformat(), "until": until.isoformat()}
+            extra: dict[str, Any] = {"from": begin.isoformat(), "until": until.isoformat()}
             if (late := lateness.get(self.writers.get(asset, ""))) is not None:
                 extra["events_until"] = (until - timedelta(seconds=late)).isoformat()
             context["outlet_events"][asset].extra = extra

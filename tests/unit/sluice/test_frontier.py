@@ -131,7 +131,9 @@ def complete_times(*tiers: Tier) -> dict[str, float | None]:
     saved: dict[str, float] = {}
     auditor._loops, auditor._frontiers = loops(tiers), {}
     auditor._writers = {stream.name: tier.name for tier in tiers for stream in tier.outputs}
-    auditor._book = SimpleNamespace(complete=saved.get, save_complete=saved.__setitem__)
+    auditor._book = SimpleNamespace(
+        complete=saved.get, save_complete=lambda tier, moment, _: saved.update({tier: moment})
+    )
     auditor._audits = {tier.name: SimpleNamespace(done=lambda: {"in/0": 1}) for tier in tiers}
     auditor._arriving = SimpleNamespace(bounds=lambda _streams: SimpleNamespace(ends={"in/0": 1}))
     for _ in range(sum(loop.turns + 1 for loop in auditor._loops)):
