@@ -99,7 +99,7 @@ def noted() -> Iterator[Steps]:
 
 def variables(steps: Steps) -> tuple[str, ...]:
     """Return a description of each variable of the steps; nothing if one of them is unknown."""
-    found: list[str] = []
+    descriptions: list[str] = []
     for number, (processor, mode) in enumerate(steps, start=1):
         recorder = Recorder()
         try:
@@ -107,8 +107,8 @@ def variables(steps: Steps) -> tuple[str, ...]:
         except Exception:  # noqa: BLE001 — the author's code, which expects Spark
             return ()
         step = f"{VARIABLE}of step {number}: "
-        found += [f"{step}time mode {mode}", *(f"{step}{variable}" for variable in recorder.variables)]
-    return tuple(found)
+        descriptions += [f"{step}time mode {mode}", *(f"{step}{variable}" for variable in recorder.variables)]
+    return tuple(descriptions)
 
 
 def _text(schema: StructType | str) -> str:

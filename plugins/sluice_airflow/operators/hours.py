@@ -117,17 +117,14 @@ class HourOperator(SluiceOperator):
 
     def execute(self, context: Context) -> None:
         """Announce the hour at once if it is complete, or else defer to the triggerer."""
-        figures, until = self.hook.figures(), last_full_hour(context)
-        if figures.missing is not None:
-            message = f"{figures.missing}. Airflow retries this task"
-            raise AwayError(message)
+        figures, until = self._figures(), last_full_hour(context)
         _, complete = least_complete(figures)
         if complete is None or complete < until.timestamp():
             late = time.time() + LATE_SECONDS
             self.log.info("Not all tiers are complete up to %s yet; waiting", _clock(until.timestamp()))
             trigger = CompleteTrigger(until.timestamp(), late, self.sluice_conn_id)
             self.defer(trigger=trigger, method_name="resume", timeout=timedelta(seconds=LATE_SECONDS + 600))
-        self._announce(context, until)
+        self._announce(context, until, figures)
 
     def resume(self, context: Context, event: dict[str, Any]) -> None:
         """Announce the hour, or fail and name the tier that lags.
@@ -151,9 +148,17 @@ class HourOperator(SluiceOperator):
                 f"{event['why']}"
             )
             raise HourLateError(message)
-        self._announce(context, until)
+        self._announce(context, until, self._figures())
 
-    def _announce(self, context: Context, until: datetime) -> None:
+    def _figures(self) -> Figures:
+        """Return the audit's figures. AwayError: PostgreSQL does not answer."""
+        figures = self.hook.figures()
+        if figures.missing is not None:
+            message = f"{figures.missing}. Airflow retries this task"
+            raise AwayError(message)
+        return figures
+
+    def _announce(self, context: Context, until: datetime, figures: Figures) -> None:
         events = context["inlet_events"][self.asset].ascending(False).limit(LOOK_BACK)
         announced = [end for event in events if (end := announced_until(event.extra)) is not None]
         begin = beginning(until, max(announced, default=None))
@@ -162,7 +167,7 @@ class HourOperator(SluiceOperator):
             raise AirflowSkipException(message)
         lateness = {
             tier.tier: tier.complete - tier.events
-            for tier in self.hook.figures().audit
+            for tier in figures.audit
             if tier.complete is not None and tier.events is not None
         }
         for asset in self.outlets:

@@ -15,7 +15,7 @@ class WriteBehind:
 
     @property
     def busy(self) -> bool:
-        """Whether a write goes on, or has failed and nobody knows yet."""
+        """Whether the last batch is still unwritten: its write goes on, or has failed."""
         return self.failure() is not None or not (self._pending is None or self._pending.done())
 
     def begin(self, write: Callable[[], None]) -> None:
