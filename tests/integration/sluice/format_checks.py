@@ -9,9 +9,10 @@ from types import ModuleType
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from sluice_ops.model import paths
-from sluice_ops.model.incarnation import State
 from sluice_ops.model.tier import TierSpec
 from tests.lab import ROOT, Lab
+
+TIERS = ("entry", "store", "count")
 
 
 class Sender:
@@ -38,8 +39,14 @@ def stored(lab: Lab) -> list[str]:
     return [row[0] for row in lab.query("select id from stored")]
 
 
+def counted(lab: Lab) -> dict[str, int]:
+    """Return the number of hits of each user."""
+    return {user: int(hits) for user, hits in lab.query('select "user", hits from counted')}
+
+
 def is_complete(lab: Lab, sender: Sender) -> Callable[[], bool]:
-    return lambda: len(stored(lab)) >= len(sender.ids)
+    """Return a function that tells whether each record is stored and counted."""
+    return lambda: len(stored(lab)) >= len(sender.ids) <= sum(counted(lab).values())
 
 
 def published_release(lab: Lab) -> str:
@@ -49,11 +56,32 @@ def published_release(lab: Lab) -> str:
     return spec.value.release
 
 
-def hand_over(lab: Lab, old: int, new: int) -> None:
-    """Hand the entry over to a new incarnation of the published release."""
-    lab.cut("entry", old, new, "h3", release=published_release(lab))
-    lab.wait_for("entry", new, State.RUNNING)
-    lab.set_owner("entry", new)
+def hand_over(lab: Lab, tier: str, old: int, new: int) -> None:
+    """Hand a tier over to a new incarnation of the published release."""
+    lab.prepare(tier, old, new, "h3", release=published_release(lab))
+    lab.hand_over(tier, old, new)
+
+
+def start_each(lab: Lab, release: str) -> None:
+    for tier, host in zip(TIERS, ("h1", "h2", "h3"), strict=True):
+        lab.start_owner(tier, 1, host, release=release)
+
+
+def kill_each(lab: Lab, release: str, send: Callable[[], None]) -> None:
+    """Kill the driver of each tier, and send records before it is back."""
+    for tier in TIERS:
+        lab.driver(tier, 1).kill()
+        send()
+        lab.start_owner(tier, 2, "h1", release=release)
+        lab.stop(tier, 1)
+
+
+def assert_counted(lab: Lab, sender: Sender, anna: int) -> None:
+    """Assert that each record is stored and counted once, and stop the tiers."""
+    assert sorted(stored(lab)) == sorted(sender.ids), "each record is in the table once"
+    assert counted(lab) == {"anna": anna, "nobody": len(sender.ids) - anna}, "each record is counted once"
+    for tier in TIERS:
+        lab.stop(tier, 3)
 
 
 def publish(

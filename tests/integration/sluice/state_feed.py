@@ -13,7 +13,7 @@ from confluent_kafka import Message, Producer
 
 from sluice.kafka.reader import Streams
 from sluice.records.joins import How
-from tests.integration.sluice.stateful_pipeline import LATENESS
+from tests.integration.sluice.stateful_pipeline import LATENESS, PAUSE_SECONDS
 from tests.lab import Lab, until
 from tests.repeating import repeated
 
@@ -34,6 +34,8 @@ class Feed:
     number: int = 0
     people: int = 5
     """The number of users with hits."""
+    late_records: dict[str, list[dict[str, Any]]] = field(default_factory=lambda: defaultdict(list))
+    """The records that are late, unless a tier goes by their arrival."""
     late: Counter[str] = field(default_factory=Counter)
     duplicates: Counter[str] = field(default_factory=Counter)
     _offsets: dict[tuple[str, int], int] = field(default_factory=lambda: defaultdict(int))
@@ -59,6 +61,7 @@ class Feed:
                 )
             if late:
                 self.late[stream] += times
+                self.late_records[stream].append(row)
             else:
                 self.records[stream].append(row)
                 self.duplicates[stream] += times - 1
@@ -106,7 +109,18 @@ class Feed:
         self.number += 6_000
         self.paid(count)
 
-    def equation(self, *streams: str, filtered: int = 0) -> tuple[int, ...]:
+    def spread(self, count: int) -> None:
+        """Write hits over ten times as much event time as `hits` does."""
+        for _ in range(count):
+            self.hits(1)
+            self.number += 10
+
+    def arrived(self) -> Records:
+        """Return all records, also those that are late."""
+        streams = self.records.keys() | self.late_records.keys()
+        return {stream: [*self.records[stream], *self.late_records[stream]] for stream in streams}
+
+    def equation(self, *streams: str, filtered: int = 0, by_arrival: bool = False) -> tuple[int, ...]:
         """Return the expected ledger of a tier that reads these streams.
 
         The numbers are rows in, rows out, filtered, replays, late, and gaps between batches.
@@ -115,6 +129,9 @@ class Feed:
         duplicates, late = (
             sum(counts[stream] for stream in streams) for counts in (self.duplicates, self.late)
         )
+        if by_arrival:
+            on_time = sum(len(self.late_records[stream]) for stream in streams)
+            record_count, duplicates, late = record_count + on_time, duplicates + late - on_time, 0
         return record_count + duplicates + late, record_count - filtered, filtered, duplicates, late, 0
 
     def hits(self, count: int) -> None:
@@ -143,6 +160,31 @@ def windows(hits: list[dict[str, Any]], every: int = 10) -> dict[tuple[str, date
             key = (hit["who"], datetime.fromtimestamp(start, UTC))
             expected[key] = (expected[key][0] + 1, expected[key][1] + hit["id"])
     return dict(expected)
+
+
+def sessions(hits: list[dict[str, Any]]) -> dict[tuple[str, datetime], tuple[int, int]]:
+    """Return the hits, and the sum of their ids, by user and the start of a session."""
+    found: dict[tuple[str, datetime], tuple[int, int]] = {}
+    last: dict[str, tuple[int, datetime]] = {}
+    for hit in sorted(hits, key=lambda hit: hit["at"]):
+        who, at = hit["who"], hit["at"]
+        before, start = last.get(who, (0, datetime.fromtimestamp(0, UTC)))
+        if at - before >= PAUSE_SECONDS * 1000:
+            start = datetime.fromtimestamp(at / 1000, UTC)
+        count, ids = found.get((who, start), (0, 0))
+        found[who, start] = (count + 1, ids + hit["id"])
+        last[who] = (at, start)
+    return found
+
+
+def buyers(records: Records) -> set[tuple[str, datetime]]:
+    """Return the users with a bought hit, and the ten seconds of the buy, all by their arrival."""
+    users = {hit["id"]: hit["who"] for hit in records["hits"]}
+    return {
+        (users[buy["hit"]], datetime.fromtimestamp(buy["at"] // 10_000 * 10, UTC))
+        for buy in records["buys"]
+        if buy["hit"] >= 0
+    }
 
 
 def paid(records: dict[str, list[dict[str, Any]]]) -> dict[tuple[str, datetime], tuple[int, int]]:
@@ -179,6 +221,15 @@ def busiest(hits: list[dict[str, Any]]) -> dict[tuple[datetime], tuple[int, int]
     return expected
 
 
+def by_minutes(rows: dict[tuple[Any, ...], tuple[Any, ...]]) -> dict[tuple[Any, ...], tuple[Any, ...]]:
+    """Return the number of rows of `busiest`, and the sum of their ids, by minute."""
+    found: dict[tuple[Any, ...], tuple[int, int]] = {}
+    for (since,), (_, ids) in rows.items():
+        count, total = found.get((since.replace(second=0),), (0, 0))
+        found[since.replace(second=0),] = (count + 1, total + ids)
+    return dict(found)
+
+
 def sums(hits: list[dict[str, Any]]) -> dict[tuple[str], tuple[int, int]]:
     expected: dict[tuple[str], tuple[int, int]] = defaultdict(lambda: (0, 0))
     for hit in hits:
@@ -207,6 +258,30 @@ def assert_windows(lab: Lab, feed: Feed, mark: int = 1 << 62) -> None:
         feed.records["hits"]
     )
     assert equation(lab, "by-window") == feed.equation("hits")
+
+
+def assert_final(
+    lab: Lab,
+    feed: Feed,
+    tier: str,
+    expected: Callable[[list[dict[str, Any]]], Mapping[tuple[Any, ...], tuple[int, int]]],
+    keys: int,
+) -> None:
+    """Write much later hits until the results of all hits before are final, and assert that each
+    hit is counted once.
+    """
+    settled = list(feed.records["hits"])
+    feed.number += LATER
+
+    def all_are_final() -> bool:
+        feed.hits(40)
+        with closing(Streams(lab.endpoints.kafka)) as streams:
+            input_ends = streams.bounds(["hits"]).ends
+        until("every hit is counted", lambda: ends(lab, tier) == input_ends)
+        return table(lab, tier, keys) == expected(settled)
+
+    until("the results of all hits are final", all_are_final, 300)
+    assert equation(lab, tier) == feed.equation("hits")
 
 
 def assert_paid(lab: Lab, feed: Feed, mark: int = 1 << 62) -> None:

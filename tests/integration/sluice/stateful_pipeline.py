@@ -4,6 +4,7 @@ state.
 
 import os
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from typing import Any
 
 import structlog
@@ -23,12 +24,16 @@ log = structlog.get_logger()
 
 LATENESS = 60
 REST_SECONDS = 60
+PAUSE_SECONDS = 3
 RAW = Stream("raw")
 HITS = Stream("hits", "id bigint, who string, at bigint")
 BUYS = Stream("buys", "id bigint, hit bigint, at bigint")
 PAYS = Stream("pays", "id bigint, buy bigint, at bigint")
 WINDOW_CHANGES = Stream("window-changes", "who string, since timestamp, hits bigint", Fields("who"))
 BUSY = Stream("busy", "since timestamp, ids bigint", Fields("since"))
+BOUGHT_HITS = Stream("bought-hits", "id bigint, buy bigint", Fields("id"))
+SUM_CHANGES = Stream("sum-changes", "who string, hits bigint, ids bigint", Fields("who"))
+BUYERS_BY_TIME = Stream("buyers-by-time", "who string, since timestamp", Fields("who"))
 SLOT = Quantum(cpu=1, memory=950, threads=4)
 DRIVER = Quantum(cpu=0.5, memory=800, threads=1)
 
@@ -84,6 +89,21 @@ def bought(how: How) -> Transform:
     return pairs
 
 
+def buyers(hits: DataFrame, buys: DataFrame) -> DataFrame:
+    """Find the users whose hits were bought, each once in ten seconds."""
+    rows = joined(hits, buys, hits["id"] == buys["hit"], within=(0, 10), how="inner")
+    by_time = rows.select("who", F.window("joined_time", "10 seconds").alias("window"))
+    return by_time.dropDuplicates(["who", "window"]).select("who", F.col("window.start").alias("since"))
+
+
+def in_sessions(hits: DataFrame) -> DataFrame:
+    """Count the hits of each user between pauses."""
+    counted = hits.groupBy("who", F.session_window("time", f"{PAUSE_SECONDS} seconds")).agg(
+        F.count("*").alias("hits"), F.sum("id").alias("ids")
+    )
+    return counted.select("who", F.col("session_window.start").alias("since"), "hits", "ids")
+
+
 def paid(hits: DataFrame, buys: DataFrame, pays: DataFrame) -> DataFrame:
     """Find the buy of each hit, and its payment, and count them by user and ten seconds."""
     sold = joined(hits, buys, hits["id"] == buys["hit"], within=(0, 10), how="left")
@@ -113,6 +133,29 @@ class Sum(StatefulProcessor):
         """Do nothing."""
 
 
+class SumOfTime(Sum):
+    """Keeps the sums of a user and ten seconds, and returns them when a timer says that all hits
+    came.
+    """
+
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        """Open the state."""
+        super().init(handle)
+        self._handle = handle
+
+    def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:  # noqa: N802, N803
+        """Add the rows to the state."""
+        for _ in super().handleInputRows(key, rows, timerValues):
+            self._handle.registerTimer((key[1] + 1) * 10_000)
+        return iter(())
+
+    def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Iterator[Row]:  # noqa: N802, N803, ARG002
+        """Return the sums, and forget them."""
+        hits, ids = self._sums.get()
+        self._sums.clear()
+        yield Row(who=key[0], since=datetime.fromtimestamp(key[1] * 10, UTC), hits=hits, ids=ids)
+
+
 class SumSinceRest(Sum):
     """Forgets the sums of a user who has rested for `REST_SECONDS`."""
 
@@ -125,6 +168,14 @@ def summed_since_rest(hits: DataFrame) -> DataFrame:
     """Keep a state with a time to live."""
     return hits.groupBy("who").transformWithState(
         SumSinceRest(), "who string, hits bigint, ids bigint", "Update", "ProcessingTime"
+    )
+
+
+def timed(hits: DataFrame) -> DataFrame:
+    """Keep a state with timers."""
+    tens = hits.withColumn("tens", (F.unix_millis("time") / 10_000).cast("bigint"))
+    return tens.groupBy("who", "tens").transformWithState(
+        SumOfTime(), "who string, since timestamp, hits bigint, ids bigint", "Update", "EventTime"
     )
 
 
@@ -157,6 +208,9 @@ WINDOWS = Latest(
 )
 SLIDING = Latest("sliding", WINDOWS.columns, key=WINDOWS.key)
 PAID = Latest("paid", WINDOWS.columns, key=WINDOWS.key)
+SESSIONS = Latest("sessions", WINDOWS.columns, key=WINDOWS.key)
+TIMED = Latest("timed", WINDOWS.columns, key=WINDOWS.key)
+BUYERS = Latest("buyers", {"who": "text", "since": "timestamptz"}, key=("who", "since"))
 BUSIEST = Latest("busiest", {"since": "timestamptz", "hits": "bigint", "ids": "bigint"}, key=("since",))
 MINUTES = Latest("minutes", {"minute": "timestamptz", "rows": "bigint", "ids": "bigint"}, key=("minute",))
 PAIR = {"id": "bigint", "buy": "bigint"}
@@ -199,6 +253,7 @@ PIPELINE = Pipeline(
             Kind.PROCESSING,
             (HITS,),
             summed_since_rest,
+            outputs=(SUM_CHANGES,),
             sink=SINCE_REST,
             state=STATE,
             quantum=SLOT,
@@ -216,7 +271,12 @@ PIPELINE = Pipeline(
                 quantum=SLOT,
                 driver=DRIVER,
             )
-            for table, transform, outputs in ((SLIDING, overlapping, ()), (BUSIEST, busiest, (BUSY,)))
+            for table, transform, outputs in (
+                (SLIDING, overlapping, ()),
+                (BUSIEST, busiest, (BUSY,)),
+                (SESSIONS, in_sessions, ()),
+                (TIMED, timed, ()),
+            )
         ),
         Tier(
             "minutes",
@@ -234,6 +294,7 @@ PIPELINE = Pipeline(
                 Kind.PROCESSING,
                 (HITS, BUYS),
                 bought(how),
+                outputs=(BOUGHT_HITS,) if how == "left" else (),
                 sink=table,
                 state=STATE,
                 filters=True,
@@ -241,6 +302,18 @@ PIPELINE = Pipeline(
                 driver=DRIVER,
             )
             for how, table in JOINS.items()
+        ),
+        Tier(
+            "buyers",
+            Kind.PROCESSING,
+            (HITS, BUYS),
+            buyers,
+            outputs=(BUYERS_BY_TIME,),
+            sink=BUYERS,
+            state=State(LATENESS),  # by arrival
+            filters=True,
+            quantum=SLOT,
+            driver=DRIVER,
         ),
         Tier(
             "paid",

@@ -1,6 +1,7 @@
 """Incarnations of a tier with state in this process: their session, and who owns the tier."""
 
 import os
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
@@ -15,17 +16,20 @@ from sluice.driver.engine.settings import EngineConfig
 from sluice.driver.engine.stateful import STRAGGLER_SECONDS, StatefulEngine
 from sluice.driver.spark.jvm import launch
 from sluice.driver.spark.session import open_session, settings
+from sluice.driver.state.checkpoint_selection import Candidate
 from sluice.driver.state.checkpoint_store import Depot, Folder
+from sluice.driver.state.checkpoints import LEDGER_BATCHES, Checkpoints, Code
 from sluice.kafka.reader import Streams
 from sluice.sinks.fence import FencedError
 from sluice.sinks.table import Latest
-from sluice_ops.model.ids import HostName, Incarnation
+from sluice_ops.model.ids import HostName, Incarnation, TierName
 from sluice_ops.model.incarnation import STATE_PARTITIONS, IncarnationSpec, Placement, Receipt
-from sluice_ops.model.savepoint import StartFrom
+from sluice_ops.model.savepoint import Savepoint, StartFrom
 from tests.integration.sluice.state_feed import ends
 from tests.lab import Lab, until
 
 PIPELINE_MODULE = "tests.integration.sluice.stateful_pipeline"
+SAVEPOINT = "before-fix"
 PIPELINE = declarations.load(PIPELINE_MODULE)
 
 
@@ -122,6 +126,54 @@ class Runs:
         self.engines.append(engine)
         self.receipts[number] = engine.run()
         return engine
+
+    @property
+    def checkpoints(self) -> Checkpoints:
+        return Checkpoints(self.depot or Folder(self.lab.home / "checkpoints" / self.tier))
+
+    def last_number(self) -> int:
+        """Return the number of the tier's last batch, by the ledger."""
+        query = f"select max(batch) from ledger where tier = '{self.tier}'"  # noqa: S608
+        return int(self.lab.query(query)[0][0])
+
+    def save(self, engine: StatefulEngine) -> Savepoint:
+        """Take the savepoint `SAVEPOINT` of an engine's newest checkpoint."""
+
+        def describe(candidate: Candidate, code: Code) -> Savepoint:
+            return Savepoint(
+                name=SAVEPOINT,
+                tier=TierName(self.tier),
+                taken_at=time.time(),
+                by="cli:anna",
+                release=code.release,
+                shape=None,
+                number=candidate.number,
+                batch=candidate.committed.batch,
+                ends=dict(candidate.committed.ends),
+                streams={},
+                partitions=candidate.committed.partitions,
+            )
+
+        endings = engine._writer.ledger.last_batches(LEDGER_BATCHES)
+        saved = self.checkpoints.save(SAVEPOINT, endings, describe)
+        assert saved is not None
+        return saved
+
+    def restart(
+        self, engine: StatefulEngine, number: int, partitions: int = STATE_PARTITIONS
+    ) -> StatefulEngine:
+        engine.hold()
+        self.set_owner(number)
+        return self.start(number, partitions)
+
+    def go_back(
+        self, engine: StatefulEngine, number: int, partitions: int = STATE_PARTITIONS
+    ) -> StatefulEngine:
+        """Stop the tier, and start it from the savepoint."""
+        at = ends(self.lab, self.tier)
+        assert at is not None
+        self.savepoint = StartFrom(name=SAVEPOINT, after=self.last_number(), ends=at)
+        return self.restart(engine, number, partitions)
 
     def set_owner(self, number: int) -> None:
         self.owner, self.epoch = number, self.epoch + 1

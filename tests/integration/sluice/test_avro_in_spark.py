@@ -8,11 +8,12 @@ from dataclasses import replace
 
 import pytest
 from pyspark.sql import functions as F  # noqa: N812 - the usual alias in Spark code
+from pyspark.sql.avro.functions import from_avro
 
-from sluice import Avro, Bytes, DeclarationError, Kind, Once, Pipeline, Stream, Tier
+from sluice import Avro, Bytes, DeclarationError, Fields, Kind, Latest, Once, Pipeline, State, Stream, Tier
 from sluice.api.formats import header
 from sluice.schema_registry import with_ids
-from sluice.testing import run
+from sluice.testing import run, run_batches
 from tests.integration.sluice.avro_pipeline import MAYBE, TEXT, schema
 from tests.schema_registry import Registry, registry
 
@@ -80,6 +81,47 @@ def test_bytes_pass_as_they_are() -> None:
     copies = tier(Stream("raw", format=Bytes()), Stream("copies", "value binary", format=Bytes()))
     values = [bytes(range(256)), b"", b"\xff\xfe"]
     assert [row["value"] for row in run(copies, values).rows] == values
+
+
+def test_a_transform_reads_avro_without_a_registry_from_bytes() -> None:
+    """Spark's own function reads records that have no id of a schema."""
+
+    def read(raw):
+        hit = from_avro("value", schema(id=TEXT, user=MAYBE), {"mode": "PERMISSIVE"}).alias("hit")
+        return raw.select(hit, "lineage").select("hit.id", "hit.user", "lineage")
+
+    made = tier(Stream("raw", format=Bytes()), Stream("hits", "id string, user string"), transform=read)
+    rows = run(made, [b"\x02a\x00", b"\x02b\x02\x08anna", b"\xff"]).rows
+    assert [(row["id"], row["user"]) for row in rows] == [("a", None), ("b", "anna"), (None, None)]
+
+
+def test_a_tier_with_state_reads_and_writes_avro() -> None:
+    hits = Stream("hits", "user string, at bigint", Fields("user"), format=Avro(schema(user=MAYBE, at=LONG)))
+    counts = Stream(
+        "counts", "user string, hits bigint", Fields("user"), format=Avro(schema(user=MAYBE, hits=LONG))
+    )
+
+    def counted(records):
+        return records.where("user is not null").groupBy("user").agg(F.count("*").alias("hits"))
+
+    counting = Tier(
+        "counts",
+        Kind.PROCESSING,
+        (hits,),
+        counted,
+        (counts,),
+        sink=Latest("counts", {"user": "text", "hits": "bigint"}, key=("user",)),
+        state=State(60, time="at"),
+    )
+    anna = {"user": "anna", "at": 60_000}
+    batches = run_batches(counting, [anna, anna, b"{}"], [anna, {"user": "ben", "at": 60_000}])
+    assert [{row["user"]: row["hits"] for row in rows} for rows in batches] == [
+        {"anna": 2},
+        {"anna": 3, "ben": 1},
+    ]
+    narrow = replace(counts, format=Avro(schema(user=MAYBE, hits=TEXT)))
+    with pytest.raises(DeclarationError, match="its Avro schema has 'user string, hits string"):
+        run_batches(replace(counting, outputs=(narrow,)), [anna])
 
 
 @pytest.mark.parametrize(

@@ -90,7 +90,7 @@ def test_a_window_of_which_all_events_are_known_never_changes(lab: Lab) -> None:
     ):
         lab.start_owner(TIER, 1, "h1")
         until("the audit has a time", lambda: looks)
-        lab.cut(TIER, 1, 2, "h2")
+        lab.prepare(TIER, 1, 2, "h2")
         lab.hand_over(TIER, 1, 2)
         lab.driver(TIER, 2).kill()
         lab.stop(TIER, 2)

@@ -25,7 +25,13 @@ from tests.integration.sluice.state_feed import (
     table,
     windows,
 )
-from tests.integration.sluice.stateful_runs import PIPELINE_MODULE, Runs, local_session, overtake
+from tests.integration.sluice.stateful_runs import (
+    PIPELINE_MODULE,
+    SAVEPOINT,
+    Runs,
+    local_session,
+    overtake,
+)
 from tests.lab import Lab, free_ports, until
 
 __all__ = ["PIPELINE_MODULE"]
@@ -68,7 +74,7 @@ def test_the_doctor_checks_the_bucket_and_its_old_versions(lab: Lab) -> None:
 @pytest.mark.parametrize(
     ("tier", "table_name", "keys", "expected"), [(TIER, "windows", 2, windows), ("summed", "sums", 1, sums)]
 )
-def test_a_state_is_handed_over_and_repartitioned_in_a_bucket(
+def test_a_state_is_handed_over_repartitioned_and_taken_back_in_a_bucket(
     lab: Lab,
     feed: Feed,
     tier: str,
@@ -98,7 +104,16 @@ def test_a_state_is_handed_over_and_repartitioned_in_a_bucket(
         feed.hits(100)
         runs.wait_level(third)
         until("unneeded checkpoints are deleted", lambda: third.tick() or depot.folders() == ["3.1"])
-        third.hold()
+
+        saved = runs.save(third)
+        feed.hits(100)
+        runs.wait_level(third)
+        fourth = runs.go_back(third, 4, 3)
+        assert runs.receipts[4].positions == saved.ends
+        feed.hits(100)
+        runs.wait_level(fourth)
+        fourth.hold()
+        assert runs.checkpoints.forget(SAVEPOINT)
         assert not (lab.home / "checkpoints" / tier).exists()
         assert table(lab, table_name, keys) == expected(feed.records["hits"])
         assert equation(lab, tier) == feed.equation("hits")

@@ -31,7 +31,7 @@ def test_moves_and_kills_lose_nothing_and_count_nothing_twice(lab: Lab) -> None:
     folder = lab.home / "checkpoints" / TIER
     until(
         "checkpoints of earlier incarnations are deleted",
-        lambda: {run.name for run in folder.iterdir()} == {"internal", "4.0"},
+        lambda: {run.name for run in folder.iterdir()} == {"internal", "5.0"},
     )
 
 
@@ -109,6 +109,16 @@ def _move_and_kill(lab: Lab) -> None:
     lab.start_owner(TIER, 4, "h1")
     lab.wait_for(TIER, 4, State.RUNNING)
     _assert_resumed_first(lab, 4, internal_state)
+
+    # The owner dies beside a hot standby, whose hook is not called again.
+    lab.start_standby(TIER, 4, 5, "h2", hot=True)
+    calls = lab.log(TIER, 5).count("hook: resumed")
+    lab.driver(TIER, 4).kill()
+    lab.set_owner(TIER, 5)
+    lab.stop(TIER, 4)
+    batch = _batches(lab)
+    until("the standby counts", lambda: _batches(lab) > batch + 3)
+    assert lab.log(TIER, 5).count("hook: resumed") == calls == 1
 
 
 def _assert_resumed_first(lab: Lab, number: int, internal_state: str) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from sluice.driver.engine.stateful import StatefulEngine
 from sluice.sinks.outbox import Outbox
-from tests.integration.sluice.state_feed import Feed, busiest, records, table
+from tests.integration.sluice.state_feed import Feed, busiest, by_minutes, records, table
 from tests.integration.sluice.stateful_runs import PIPELINE_MODULE, Runs
 from tests.integration.sluice.test_state import begin
 from tests.lab import Lab, until
@@ -100,12 +100,3 @@ def go_on(engine: StatefulEngine) -> None:
     engine.check()
     with suppress(RuntimeError):
         engine.tick()
-
-
-def by_minutes(rows: dict[tuple[Any, ...], tuple[Any, ...]]) -> dict[tuple[Any, ...], tuple[Any, ...]]:
-    """Return the number of rows of `busiest`, and the sum of their ids, by minute."""
-    found: dict[tuple[Any, ...], tuple[int, int]] = {}
-    for (since,), (_, ids) in rows.items():
-        count, total = found.get((since.replace(second=0),), (0, 0))
-        found[since.replace(second=0),] = (count + 1, total + ids)
-    return dict(found)

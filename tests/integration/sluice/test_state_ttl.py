@@ -2,6 +2,7 @@
 over and killed meanwhile.
 """
 
+import json
 import time
 from contextlib import closing
 
@@ -9,7 +10,7 @@ import pytest
 
 from sluice.kafka.reader import Streams
 from sluice_ops.model.incarnation import State
-from tests.integration.sluice.state_feed import Feed, ends, equation, sums, table
+from tests.integration.sluice.state_feed import Feed, ends, equation, records, sums, table
 from tests.integration.sluice.stateful_pipeline import REST_SECONDS
 from tests.lab import Lab, until
 from tests.repeating import repeated
@@ -42,7 +43,7 @@ def test_a_key_that_rests_begins_anew_and_a_busy_one_goes_on(lab: Lab) -> None:
     assert before == {who: rows for who, rows in sums(feed.records["hits"]).items() if who != (BUSY,)}
     rested, forgotten = time.monotonic(), len(feed.records["hits"])
     with repeated(busy_hit, every=1.0):
-        lab.cut(TIER, 1, 2, "h2")
+        lab.prepare(TIER, 1, 2, "h2")
         lab.hand_over(TIER, 1, 2)
         lab.driver(TIER, 2).kill()
         lab.stop(TIER, 2)
@@ -57,3 +58,17 @@ def test_a_key_that_rests_begins_anew_and_a_busy_one_goes_on(lab: Lab) -> None:
     counted = [hit for hit in hits[:forgotten] if hit["who"] == BUSY] + hits[forgotten:]
     assert table(lab, "since_rest", 1) == sums(counted)
     assert equation(lab, TIER) == feed.equation("hits")
+
+    def changes() -> list[tuple[str, int, int]]:
+        rows = [json.loads(message.value()) for message in records(lab, "sum-changes")]
+        return [(row["who"], row["hits"], row["ids"]) for row in rows]
+
+    expected = table(lab, "since_rest", 1)
+    until(
+        "the stream has the last rows",
+        lambda: {(*who, *row) for who, row in expected.items()} <= set(changes()),
+    )
+    assert len(changes()) == len(set(changes())), "each change is in the stream once"
+    assert {row for row in changes() if (row[0],) in before and row[1:] == before[row[0],]} == {
+        (*who, *row) for who, row in before.items()
+    }, "the rows before the rest are there, too"
