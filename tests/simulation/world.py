@@ -225,7 +225,10 @@ class World:
         """Publish a release of all tiers; `shapes` gives the shapes of tiers that differ from
         `SHAPE`.
         """
-        tiers = {name: shapes.get(name, SHAPE) for name in self.specs}
+        tiers = {
+            name: shapes.get(name, SHAPE).model_copy(update={"light": spec.light})
+            for name, spec in self.specs.items()
+        }
         self.channel.put(
             paths.release(release),
             Release(name=release, module="m", digest="d", published_at=self.wall(), tiers=tiers),

@@ -172,4 +172,4 @@ def _print_plan(result: Result) -> None:
 
 
 def _place(driver: str, slots: tuple[str, ...]) -> str:
-    return f"driver {driver}, workers {', '.join(slots)}"
+    return f"driver {driver}, workers {', '.join(slots)}" if slots else f"driver {driver}"

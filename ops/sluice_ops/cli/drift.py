@@ -75,6 +75,7 @@ def _line(move: Move) -> DriftLine:
 
 
 def _place(placement: Placement | None) -> str:
-    return (
-        "nowhere" if placement is None else f"driver {placement.driver}, workers {', '.join(placement.slots)}"
-    )
+    if placement is None:
+        return "nowhere"
+    workers = f", workers {', '.join(placement.slots)}" if placement.slots else ""
+    return f"driver {placement.driver}{workers}"

@@ -98,7 +98,9 @@ def tiers(*, as_json: AsJson = False) -> None:
                 line.release,
                 None if line.partitions is None else f"{line.partitions} partitions",
                 line.driver.host,
-                [f"{worker.host} {worker.state}" for worker in line.workers],
+                line.workers_in_words
+                if line.light
+                else [f"{worker.host} {worker.state}" for worker in line.workers],
                 line.rate_in,
                 line.rate_out,
                 line.lag,

@@ -8,6 +8,7 @@ from sluice_ops.cli.errors import WrongUsageError
 from sluice_ops.cli.output import AsJson, print_json, print_table
 from sluice_ops.model.ids import TierName
 from sluice_ops.model.scaler import Mode
+from sluice_ops.model.tier import is_light
 from sluice_ops.queries.formats import ago
 
 app = typer.Typer()
@@ -43,6 +44,8 @@ def scaler(
             named = "no tier is named" if tier is None else f'there is no tier "{tier}"'
             message = f"{named}: write `sluice scaler {mode} TIER`, with one of {', '.join(sorted(tiers))}"
             raise WrongUsageError(message)
+        if mode is not Mode.OFF and tiers[TierName(tier)].spec.light:
+            raise WrongUsageError(is_light(tiers[TierName(tier)].spec))
         with open_channel() as channel:
             set_mode(channel, TierName(tier), mode, cli_user())
         then = "" if mode is Mode.ACT else ", and then it takes back a number that it has set"

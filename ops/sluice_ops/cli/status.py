@@ -153,16 +153,13 @@ def _tier_cells(tier: TierLine) -> tuple[object, ...]:
     incarnation = (
         text(tier.incarnation) + beside + ("" if tier.next is None else f" → {tier.next} ({tier.phase})")
     )
-    states: dict[str, int] = {}
-    for worker in tier.workers:
-        states[worker.state] = states.get(worker.state, 0) + 1
     return (
         tier.name,
         tier.mode,
         tier.state + _intake(tier),
         incarnation,
         tier.driver.host,
-        ", ".join(f"{count} {state}" for state, count in states.items()),
+        tier.workers_in_words,
         tier.rate_in,
         tier.rate_out,
         tier.lag,

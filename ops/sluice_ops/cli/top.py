@@ -2,7 +2,6 @@
 
 import sys
 import time
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -233,7 +232,6 @@ def _step(step: dict[str, Any]) -> str:
 
 
 def _tier(tier: TierLine) -> tuple[object, ...]:
-    states = Counter(worker.state for worker in tier.workers)
     held = "" if tier.held_for is None else f", throttled for {tier.held_for}"
     following = "" if tier.next is None else f" → {tier.next}"
     return (
@@ -244,7 +242,7 @@ def _tier(tier: TierLine) -> tuple[object, ...]:
         _count(tier.lag),
         _milliseconds(tier.latency_ms),
         _milliseconds(tier.latency_p99_ms),
-        ", ".join(f"{count} {state}" for state, count in states.items()),
+        tier.workers_in_words,
         tier.driver.host,
         f"{text(tier.incarnation)}{following}",
     )

@@ -13,13 +13,14 @@ from sluice_ops.model import paths
 from sluice_ops.model.assignment import Assignment, HostFacts, HostRecord, HostState
 from sluice_ops.model.change import ChangeRecord, ChangeSpec
 from sluice_ops.model.ids import HostName, TierName
-from sluice_ops.model.incarnation import IncarnationSpec, OwnerRecord
+from sluice_ops.model.incarnation import IncarnationSpec, OwnerRecord, TierWanted
 from sluice_ops.model.instance_receipt import InstanceReceipt
 from sluice_ops.model.load import FRESH_SECONDS, TierLoad
+from sluice_ops.model.release import Release, is_light_in
 from sluice_ops.model.resources import Quantum
 from sluice_ops.model.scaler import Memory, Readings, ScalerRecord, TierMemory
 from sluice_ops.model.share import Layers
-from sluice_ops.model.tier import TierSpec
+from sluice_ops.model.tier import TierSpec, is_light
 from sluice_ops.planning.changes.break_even import BreakEven, boot_seconds, break_even, change_seconds
 from sluice_ops.planning.changes.burst import BurstError, instances, refuse_too_many, slots_to_place
 from sluice_ops.planning.placement.cluster import BURST_ZONE, whole_quanta
@@ -40,6 +41,8 @@ def instances_needed(
         published_tiers = ", ".join(channel.children("/tiers")) or "none is published yet"
         message = f'there is no tier "{spec.tenant}"; known tiers: {published_tiers}'
         raise BurstError(message)
+    if _is_light(channel, tier.value):
+        raise BurstError(is_light(tier.value))
     layers = channel.read(paths.LAYERS, Layers)
     slots = slots_to_place(
         spec,
@@ -53,6 +56,16 @@ def instances_needed(
     count = instances(tier.value, slots - free, config.capacity)
     refuse_too_many(tier.value, slots, count, others, config.max_instances)
     return count
+
+
+def _is_light(channel: Channel, spec: TierSpec) -> bool:
+    """Return whether a tier is light in the release of its next incarnation."""
+    wanted = channel.read(paths.wanted(spec.name), TierWanted)
+    name = (None if wanted is None else wanted.value.release) or spec.release
+    release = None if name is None else channel.read(paths.release(name), Release)
+    return spec.light and is_light_in(
+        {} if release is None else {release.value.name: release.value}, name, spec.name
+    )
 
 
 def comes_in_time(

@@ -21,6 +21,7 @@ from sluice_ops.model.ids import HostName, TierName
 from sluice_ops.model.status import TierState, TierStatus
 from sluice_ops.model.unknown_names import unknown
 from sluice_ops.model.unusable_spares import unusable_spares
+from sluice_ops.model.unusable_workers import unusable_workers
 from sluice_ops.model.wording import listed
 from sluice_ops.snapshot.view import View
 
@@ -113,9 +114,10 @@ def _notes(draft: Draft, suspects: tuple[str, ...]) -> list[str]:
     unknown_names = unknown(draft.rules, draft.rules.shifts, tiers) if tiers else []
     specs = [tier.spec for tier in draft.view.tiers.values()]
     spares = unusable_spares(draft.rules.shares, draft.rules.shifts, specs)
+    workers = unusable_workers(draft.rules, draft.rules.shifts, specs)
     refused = (
         [f"the changed site file cannot be used, its last valid version applies: {draft.rules.refused}"]
         if draft.rules.refused
         else []
     )
-    return [*lost, *starved, *suspects, *draft.view.unreadable, *unknown_names, *spares, *refused]
+    return [*lost, *starved, *suspects, *draft.view.unreadable, *unknown_names, *spares, *workers, *refused]

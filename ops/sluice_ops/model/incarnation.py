@@ -14,6 +14,7 @@ from sluice_ops.model.ids import HostName, Incarnation, TierName, UnitId
 from sluice_ops.model.resources import Frozen
 from sluice_ops.model.routing_epochs import RoutingEpochs
 from sluice_ops.model.savepoint import StartFrom
+from sluice_ops.model.wording import listed
 
 STATE_PARTITIONS = 2
 """The default number of partitions of a tier's state in Spark."""
@@ -31,6 +32,12 @@ class Placement(Frozen):
     def hosts(self) -> frozenset[HostName]:
         """All hosts with a part of the incarnation."""
         return frozenset((self.driver, *self.slots))
+
+    @property
+    def in_words(self) -> str:
+        """The hosts as a part of a sentence."""
+        work = f"workers on {listed(self.slots)}" if self.slots else "which does the work itself"
+        return f"driver on {self.driver}, {work}"
 
     def first(self, workers: int) -> "Placement":
         """Return the placement with only the first `workers` workers."""

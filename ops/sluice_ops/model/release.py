@@ -6,6 +6,7 @@ the shapes of two releases.
 """
 
 import re
+from collections.abc import Mapping
 
 from pydantic import Field
 
@@ -80,6 +81,8 @@ class TierShape(Frozen):
     """The tier's sink, or the first one of several."""
     more_sinks: tuple[SinkShape, ...] = ()
     state: StateShape | None = None
+    light: bool = False
+    """Whether the driver does the work itself, without workers."""
 
     @property
     def sinks(self) -> tuple[SinkShape, ...]:
@@ -123,6 +126,16 @@ class Release(Frozen):
     def number(self) -> int:
         """The growing number in the name."""
         return number_of(self.name)
+
+
+def is_light_in(releases: Mapping[str, Release], release: str | None, tier: TierName) -> bool:
+    """Return whether a tier that is declared light is light in a release, too.
+
+    So it is in a release that is unknown.
+    """
+    known = releases.get(release or "")
+    shape = None if known is None else known.tiers.get(tier)
+    return shape is None or shape.light
 
 
 NAME = re.compile(r"r[1-9][0-9]{0,8}-[0-9a-f]{8}")

@@ -70,7 +70,12 @@ class TierSpec(Frozen):
     """Whether the tier holds state in Spark."""
     quantum: Quantum = Quantum()
     driver: Quantum = Quantum(cpu=0.5, memory=1200, threads=1)
-    """Resources of the tier's driver process."""
+    """Resources of the tier's driver process.
+
+    The threads of a light tier's driver are the tasks that run at once.
+    """
+    light: bool = False
+    """Whether the driver does the work itself. Such a tier has no workers."""
     patience: float = 120.0
     """After so long without running, the tier's lag counts as too large. Unit: seconds.
 
@@ -101,8 +106,33 @@ def written_by(tiers: Iterable[TierSpec]) -> set[str]:
     return {stream for tier in tiers for stream in tier.outputs}
 
 
+def is_light(spec: TierSpec) -> str:
+    """Return that a light tier gets no workers, and how it would get some."""
+    return (
+        f'tier "{spec.name}" is light: its driver does the work, and it has no workers; to give it workers, '
+        f"declare it without light=True, publish it, and run `sluice upgrade {spec.name}`"
+    )
+
+
+def tasks_at_once(spec: TierSpec, workers: int) -> int:
+    """Return how many tasks of a tier with so many workers run at once."""
+    return spec.driver.threads if spec.light else workers * spec.quantum.threads
+
+
+def awaits_upgrade(spec: TierSpec, workers: int, release: str | None) -> bool:
+    """Return whether an incarnation of `release` runs without workers although its tier is light
+    no more.
+
+    It runs on as it is, and the next incarnation gets workers. If its release is the newest one, no
+    upgrade is to come.
+    """
+    return not (workers or spec.light) and release != spec.release
+
+
 def why_no_spares(spec: TierSpec) -> str | None:
     """Return why a tier cannot have spare workers; None if it can."""
+    if spec.light:
+        return "it is light, so its driver does the work"
     if spec.state:
         return "it keeps state in its workers, and a spare has none of it"
     if spec.standby is not Standby.NONE:

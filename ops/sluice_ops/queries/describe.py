@@ -26,6 +26,7 @@ from sluice_ops.planning.placement.shares import (
 )
 from sluice_ops.queries.figures import Figures
 from sluice_ops.queries.lines import (
+    IN_DRIVER,
     DriverLine,
     HoldLine,
     HostLine,
@@ -143,6 +144,7 @@ def shares(view: View, rules: Rules) -> list[ShareLine]:
                 since=holds.since,
                 until=holds.until,
                 held=held,
+                light=tenant in rules.light,
             )
         )
     return lines
@@ -198,6 +200,8 @@ def _by(holds: Target) -> str:
 
 def slots_text(share: ShareLine) -> str:
     """Return the slots that apply now, and the per cent that was set, if any."""
+    if share.light:
+        return IN_DRIVER
     return str(share.slots) if isinstance(share.amount, int) else f"{share.slots} ({share.amount})"
 
 
@@ -309,6 +313,7 @@ def _tier(view: View, tier: TierView, figures: Figures) -> TierLine:
         outputs=tier.spec.outputs,
         latency_p99_ms=progress.details.get("latency_p99_ms") if progress else None,
         quarantined=progress.details.get("quarantined") if progress else None,
+        light=tier.spec.light if runs is None or runs.retired else not runs.placement.slots,
         **_by_stream(progress),
     )
 

@@ -1,11 +1,16 @@
 """The lines of lists, and the contract of `--json`: one model for each kind of line."""
 
+from collections import Counter
+
 from pydantic import Field
 
 from sluice_ops.model.batch import Reclaim
 from sluice_ops.model.resources import Frozen
 from sluice_ops.model.share import Amount
 from sluice_ops.model.source import Failure, FileFigures
+
+IN_DRIVER = "in the driver"
+"""Shown instead of the workers of a light tier: where its tasks run."""
 
 
 class HostLine(Frozen):
@@ -171,6 +176,16 @@ class TierLine(Frozen):
     """By stream or sink: records per second."""
     quarantined: int | None = None
     """Records that went to quarantine since the start of the tier's driver."""
+    light: bool = False
+    """Whether the driver does the work itself, so that the tier has no workers."""
+
+    @property
+    def workers_in_words(self) -> str:
+        """How many workers are in which state, or that the driver does the work."""
+        if self.light:
+            return IN_DRIVER
+        states = Counter(worker.state for worker in self.workers)
+        return ", ".join(f"{count} {state}" for state, count in states.items())
 
 
 class SourceLine(Frozen):
@@ -247,6 +262,8 @@ class ShareLine(Frozen):
     """When the number ends; None: it stays until somebody changes it."""
     held: int
     """Slots that the tenant has now, with spares."""
+    light: bool = False
+    """Whether the tenant is a tier whose driver does the work, so that it has no slots."""
 
 
 class PipelineShareLine(Frozen):

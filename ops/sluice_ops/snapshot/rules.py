@@ -49,13 +49,15 @@ def rules_of(site: Site, layers: Layers) -> Rules:
 
 def with_view(rules: Rules, view: View) -> Rules:
     """Return the rules with what they take from the view: capacity totals, the fewest workers of
-    realtime tiers, tiers without spares, and tiers whose number the scaler sets.
+    realtime tiers, tiers without spares or without workers, and tiers whose number the scaler
+    sets.
     """
     without = (name for name, tier in view.tiers.items() if why_no_spares(tier.spec) is not None)
     with_totals = replace(
         rules,
         capacity_totals=CapacityTotals(view, rules),
         without_spares=frozenset({BATCH, *without}),
+        light=frozenset(name for name, tier in view.tiers.items() if tier.spec.light),
         scaled=frozenset(
             name for name, decision in view.scaler.decisions.items() if decision.mode is Mode.ACT
         ),

@@ -1,7 +1,7 @@
 """One snapshot of the channel as frozen values: the only place of the controller that reads."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from typing import Any, Protocol, TypeVar
 
@@ -24,7 +24,7 @@ from sluice_ops.model.change import (
 )
 from sluice_ops.model.ids import ChangeId, HostName, Incarnation, OperationId, TierName
 from sluice_ops.model.incarnation import IncarnationReport, IncarnationSpec, OwnerRecord, TierWanted
-from sluice_ops.model.release import Release
+from sluice_ops.model.release import Release, is_light_in
 from sluice_ops.model.scaler import ScalerRecord
 from sluice_ops.model.share import Layers
 from sluice_ops.model.source import SourceRecord, TakenOver
@@ -92,10 +92,13 @@ class TierView:
     """A tier: its declaration, owner record, requested state, and all its incarnations."""
 
     spec: TierSpec
+    """The newest declaration, but light only if the next incarnation's release is light, too."""
     owner: OwnerRecord
     wanted: TierWanted
     incarnations: Mapping[Incarnation, IncarnationSpec]
     reports: Mapping[Incarnation, IncarnationReport]
+    may_be_light: bool = False
+    """Whether the newest declaration is light."""
 
 
 @dataclass(frozen=True)
@@ -298,8 +301,13 @@ def read_view(reader: Reader, cache: HostCache | None = None) -> View:
     grants = at.value(paths.BATCH_GRANTS, BatchGrants)
     requests = at.by_name(at.names(paths.BATCH_JOBS), paths.batch_job, BatchRequest)
     refused = reader.refused
+    known_releases = {name: release for name, release in releases.items() if release is not None}
     return View(
-        tiers={name: tier for name, tier in tiers.items() if isinstance(tier, TierView)},
+        tiers={
+            name: _as_it_starts(tier, known_releases)
+            for name, tier in tiers.items()
+            if isinstance(tier, TierView)
+        },
         unread={name: node for name, node in tiers.items() if isinstance(node, str)},
         hosts=hosts,
         decommissioned={name: host for name, host in gone.items() if host is not None},
@@ -323,7 +331,7 @@ def read_view(reader: Reader, cache: HostCache | None = None) -> View:
         used_change_ids=frozenset({*change_ids, *(change_of_step(OperationId(name)) for name in posted)}),
         lock=at.value(paths.LOCK, MaintenanceLock),
         layers=at.value(paths.LAYERS, Layers) or Layers(),
-        releases={name: release for name, release in releases.items() if release is not None},
+        releases=known_releases,
         unread_releases={name: _unread_release(name) for name in releases if paths.release(name) in refused},
         status=at.value(paths.CONTROLLER_STATUS, ControllerStatus),
         holds=at.value(paths.HOLDS, Holds) or Holds(),
@@ -378,6 +386,18 @@ def _tier(at: _Look, name: str) -> TierView | str:
         incarnations={number: read_spec for number, read_spec in specs.items() if read_spec is not None},
         reports=reports,
     )
+
+
+def _as_it_starts(tier: TierView, releases: Mapping[str, Release]) -> TierView:
+    """Return a tier as its next incarnation starts.
+
+    A published release changes no tier before its upgrade, so a tier becomes light by an upgrade
+    only. A tier whose newest declaration is not light gets workers at its next start.
+    """
+    if not tier.spec.light:
+        return tier
+    light = is_light_in(releases, tier.wanted.release or tier.spec.release, tier.spec.name)
+    return replace(tier, spec=tier.spec.model_copy(update={"light": light}), may_be_light=True)
 
 
 def _no_owner(reports: dict[Incarnation, IncarnationReport]) -> OwnerRecord:

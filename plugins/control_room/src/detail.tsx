@@ -103,7 +103,7 @@ function words(value: unknown): string {
 }
 
 function placed(placement: Placement | null): string {
-  return placement === null ? "not placed" : `driver ${placement.driver}, workers ${placement.slots.join(" ") || "none"}`;
+  return placement === null ? "not placed" : `driver ${[placement.driver, placement.slots.length > 0 && `workers ${placement.slots.join(" ")}`].filter(Boolean).join(", ")}`;
 }
 
 function OfHost({ name, state }: { name: string; state: State }) {
@@ -193,7 +193,7 @@ function OfTier({ name, state }: { name: string; state: State }) {
             label={`workers of ${name}`}
             rows={tier.workers}
             id={(worker) => worker.slot}
-            none={`${name} has no worker.`}
+            none={tier.light ? `${name} is light: its driver does the work.` : `${name} has no worker.`}
             columns={[
               { head: "worker", cell: (worker) => <To of="logs" name={`${worker.host}/${worker.slot}`} title={`log of ${worker.slot}`}>{worker.slot}</To> },
               { head: "tasks", cell: (worker) => <To of="logs" name={`${worker.host}/${worker.slot}/executor`} title={`log of the executor of ${worker.slot}`}>log of its executor</To> },

@@ -54,7 +54,7 @@ export function TierCard({ tier, state, alone = false }: { tier: Tier; state: St
         <dt>last gap</dt><dd>{duration(tier.gap_seconds)}</dd>
       </dl>
       <p>
-        {workers(tier.workers.map((worker) => worker.state))}
+        {workers(tier.workers.map((worker) => worker.state), tier.light)}
         {tier.driver.host && <> · driver <To of="logs" name={tier.name} title={`log of the driver of ${tier.name}`}>{tier.driver.host}</To></>}
       </p>
       <div className="messages">
@@ -70,12 +70,12 @@ export function TierCard({ tier, state, alone = false }: { tier: Tier; state: St
       </div>
       <div className="sparks"><Spark name="rate" series={series} values="rate_in" /><Spark name="lag" series={series} values="lag" /><Spark name="latency" series={series} values="latency_ms" /></div>
       <div className="buttons">
-        <Act kind="scale" tier={tier.name} />
+        {!tier.light && <Act kind="scale" tier={tier.name} />}
         <Act kind="migrate" tier={tier.name} />
         {tier.state === "paused" && <Act kind="resume" tier={tier.name} />}
         {tier.state === "running" && <Act kind="pause" tier={tier.name} />}
         {tier.state === "running" && tier.release !== null && <Act kind="upgrade" tier={tier.name} />}
-        {alone && <Act kind="burst" tier={tier.name} />}
+        {alone && !tier.light && <Act kind="burst" tier={tier.name} />}
         {alone && <Act kind="replay" tier={tier.name} />}
         {alone && state.shares.some((share) => share.tenant === tier.name && share.extra > 0) && <Act kind="leave" tier={tier.name} />}
       </div>

@@ -16,7 +16,7 @@ export function Shares({ state }: { state: State }) {
           { head: "share of", cell: (share) => <b>{share.tenant}</b> },
           {
             head: "slots",
-            cell: (share) => (
+            cell: (share) => share.light ? "in the driver" : (
               <span className="meter" title={`${share.held} of ${share.maximum}`}>
                 <i style={{ width: `${Math.min(100, (100 * share.held) / Math.max(1, share.maximum))}%` }} />
                 <b>{share.held}</b> of {share.slots + share.extra}
@@ -37,7 +37,7 @@ export function Shares({ state }: { state: State }) {
           },
           {
             head: "action",
-            cell: (share) => (
+            cell: (share) => share.light ? null : (
               <span className="buttons">
                 <Act kind="scale" tier={share.tenant} />
                 {tiers.has(share.tenant) && <Act kind="burst" tier={share.tenant} />}

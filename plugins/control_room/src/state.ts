@@ -32,6 +32,8 @@ export type Tier = {
   gap_seconds: number | null;
   partitions: number | null;
   published: string | null;
+  /** Whether the driver does the work itself, without workers. */
+  light: boolean;
   inputs: string[];
   outputs: string[];
   /** By stream; empty while the tier's driver does not tell. */
@@ -130,6 +132,8 @@ export type Share = {
   since: number | null;
   until: number | null;
   held: number;
+  /** Whether it is a tier whose driver does the work, so that it has no slots. */
+  light: boolean;
 };
 
 export type Layer = {

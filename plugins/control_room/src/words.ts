@@ -42,8 +42,9 @@ export function capital(text: string): string {
   return text.charAt(0).toUpperCase() + text.slice(1);
 }
 
-/** How many workers are in which state: `2 active, 1 paused`. */
-export function workers(states: string[]): string {
+/** How many workers are in which state: `2 active, 1 paused`; a light tier has none. */
+export function workers(states: string[], light = false): string {
+  if (light) return "in the driver";
   const counts = new Map<string, number>();
   for (const state of states) counts.set(state, (counts.get(state) ?? 0) + 1);
   return [...counts].map(([state, number]) => `${number} ${state}`).join(", ") || "no workers";

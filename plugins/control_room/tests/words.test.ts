@@ -21,6 +21,7 @@ test("a time of another day has its date", () => {
 test("workers are counted by state", () => {
   assert.equal(workers(["active", "paused", "active"]), "2 active, 1 paused");
   assert.equal(workers([]), "no workers");
+  assert.equal(workers([], true), "in the driver");
 });
 
 test("an unknown state is neither good nor bad", () => {

@@ -26,7 +26,7 @@ from sluice_ops.model.joining import shown
 from sluice_ops.model.load import TierLoad
 from sluice_ops.model.rolling import NOT_BEFORE
 from sluice_ops.model.status import STARVED, Loss, TierState, TierStatus
-from sluice_ops.model.tier import Standby
+from sluice_ops.model.tier import Standby, awaits_upgrade
 from sluice_ops.model.trail import what_of
 from sluice_ops.model.wording import listed, workers
 from sluice_ops.planning.alerts.catalogue import (
@@ -597,7 +597,7 @@ def _reserve(look: Look, tier: TierView, status: TierStatus) -> Iterator[Conditi
         return
     wanted = target(name, look.rules)
     has = len(spec.placement.slots)
-    if has < wanted.k:
+    if has < wanted.k and not awaits_upgrade(tier.spec, has, spec.release):
         yield BY_NAME["share-short"].condition(
             name,
             detail=f"it has {workers(has)}; {wanted.owner} gives it {wanted.k}",

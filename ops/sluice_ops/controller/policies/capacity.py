@@ -39,6 +39,7 @@ def cluster_of_draft(draft: Draft) -> Cluster:
             takes_workers=owning is not None
             and (report := tier.reports.get(owning.incarnation)) is not None
             and (report.plans_anew if tier.spec.mode is Mode.REALTIME else report.takes_workers),
+            may_be_light=tier.may_be_light,
         )
     batch, view = tuple(sorted(draft.batch.values())), draft.view
     return Cluster(

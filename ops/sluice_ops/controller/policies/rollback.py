@@ -10,7 +10,6 @@ from sluice_ops.controller.policies.capacity import cluster_of_draft
 from sluice_ops.model.change import ChangeState
 from sluice_ops.model.ids import Incarnation, TierName
 from sluice_ops.model.incarnation import Phase, State
-from sluice_ops.model.wording import listed
 from sluice_ops.planning.placement.cluster import RefusedError
 from sluice_ops.planning.placement.shares import target
 from sluice_ops.planning.placement.solver import place_tier
@@ -79,8 +78,5 @@ def _begin(draft: Draft, tier: TierName, goal: str, sentence: str) -> str:
         return f"{sentence} once there is room: {refused}"
     number = draft.begin(tier, placement, reason)
     draft.update_owner(tier, next=number, phase=Phase.PREPARE)
-    draft.log(
-        f"{tier} {sentence}: incarnation {number} is prepared, driver on {placement.driver}, workers on "
-        f"{listed(placement.slots)}"
-    )
+    draft.log(f"{tier} {sentence}: incarnation {number} is prepared, {placement.in_words}")
     return f"{sentence}: incarnation {number} is prepared"

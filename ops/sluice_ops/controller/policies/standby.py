@@ -14,7 +14,7 @@ from sluice_ops.model.ids import Incarnation, TierName
 from sluice_ops.model.incarnation import OwnerRecord, Placement, State
 from sluice_ops.model.status import TierState, TierStatus
 from sluice_ops.model.tier import Standby
-from sluice_ops.model.wording import counted, listed
+from sluice_ops.model.wording import counted
 from sluice_ops.planning.placement.cluster import Cluster, RefusedError
 from sluice_ops.planning.placement.shares import target
 from sluice_ops.planning.placement.solver import place_tier
@@ -115,11 +115,7 @@ def _begin(draft: Draft, tier: TierView) -> str:
         return f"the tier runs without a standby: {refused}"
     number = draft.begin(name, placement, REASON, owning.failures)
     draft.update_owner(name, standby=number, standby_runs=tier.spec.standby is Standby.HOT)
-    workers = listed(placement.slots)
-    draft.log(
-        f"{name}: incarnation {number} starts as {tier.spec.standby} standby, driver on {placement.driver}, "
-        f"workers on {workers}"
-    )
+    draft.log(f"{name}: incarnation {number} starts as {tier.spec.standby} standby, {placement.in_words}")
     return f"{tier.spec.standby} standby {number} starts on {placement.driver}"
 
 

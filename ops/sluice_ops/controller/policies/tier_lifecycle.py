@@ -147,10 +147,7 @@ def _start(
         else []
     )
     notes = "".join(f"; {note}" for note in (*placed.notes, *short))
-    draft.log(
-        f"{name}: incarnation {number} starts, driver on {placement.driver}, workers on "
-        f"{listed(placement.slots)} ({reason}){notes}"
-    )
+    draft.log(f"{name}: incarnation {number} starts, {placement.in_words} ({reason}){notes}")
     return TierStatus(
         state=TierState.STARTING,
         sentence=f"incarnation {number} starts: {reason}",

@@ -244,10 +244,7 @@ def _begin(draft: Draft, identity: ChangeId, tier: TierName, placement: Placemen
         incarnations={**change.incarnations, tier: number},
         receipts={**change.receipts, tier: {"old": old, "new": number}},
     )
-    draft.log(
-        f"{tier}: incarnation {number} is prepared, driver on {placement.driver}, workers on "
-        f"{listed(placement.slots)}"
-    )
+    draft.log(f"{tier}: incarnation {number} is prepared, {placement.in_words}")
     return number
 
 
@@ -258,7 +255,8 @@ def _placement(change: ChangeSpec, now: Cluster, move: Move, owning: Placement) 
     """
     spec = now.tiers[move.tier].spec
     share = target(move.tier, now.rules)
-    aim = replace(share.with_own(max(1, share.own - move.short)), extra=share.extra - move.burst_short)
+    own = max(min(1, share.own), share.own - move.short)
+    aim = replace(share.with_own(own), extra=share.extra - move.burst_short)
     fixed = KINDS[change.kind].fixed_placement(change, move.tier, owning)
     if fixed is not None:
         place_exactly(spec, aim, owning, fixed, now.hosts)

@@ -289,7 +289,7 @@ def _of_move(move: Move) -> str:
             f"{move.tier} gives up {move.released} of its workers in place; "
             f"the others stay on {listed(move.after.slots)}"
         )
-    return f"{move.tier} → driver on {move.after.driver}, workers on {listed(move.after.slots)}"
+    return f"{move.tier} → {move.after.in_words}"
 
 
 def _holder(draft: Draft, operation: Operation) -> str | None:

@@ -312,7 +312,8 @@ ALERTS = (
         120,
         "tier {tier} lags above the high watermark of its input",
         "the pipeline's entry takes only as many records as {tier} can process; the others wait in Kafka",
-        "repair the system that {tier} writes to, or give it workers: sluice scale {tier} K; "
+        "repair the system that {tier} writes to, or give it workers: sluice scale {tier} K (a light tier: a "
+        "larger driver); "
         "`sluice pause {tier}` lets the other tiers run on",
         ("SluiceTierLags", "sluice_tier_behind == 1 unless on (tier) sluice_tier_may_lag == 1"),
         page="tiers/{tier}",
@@ -323,7 +324,8 @@ ALERTS = (
         600,
         "tier {tier}, which may lag, is above the high watermark of its input",
         "the other tiers flow; Kafka keeps the backlog of {tier} as long as it keeps records",
-        "repair the system that {tier} writes to, or give it workers: sluice scale {tier} K",
+        "repair the system that {tier} writes to, or give it workers: sluice scale {tier} K (a light tier: a "
+        "larger driver)",
         ("SluiceBranchLags", "sluice_tier_behind == 1 and on (tier) sluice_tier_may_lag == 1"),
         page="tiers/{tier}",
         stops_reboots=False,
@@ -484,7 +486,8 @@ ALERTS = (
         900,
         "tier {tier} lags by {value} records, and the lag grows",
         "records wait in Kafka",
-        "add workers: `sluice scale {tier} K`, or on EC2 `sluice burst {tier} K`",
+        "add workers: `sluice scale {tier} K`, or on EC2 `sluice burst {tier} K` (a light tier: a larger "
+        "driver)",
         (
             "SluiceTierFallsBehind",
             (

@@ -284,16 +284,26 @@ class MovesWorkers(Kind):
 
 
 def has_wrong_number(tier: TierNow, now: Placement, aim: Target, cluster: Cluster) -> bool:
-    """Return whether a tier's number of slots is none of the right numbers."""
-    return len(now.slots) not in right_numbers(now, aim, cluster.hosts) and not _waits_for_spares(
-        tier, now, aim, cluster
+    """Return whether a tier's number of slots is none of the right numbers.
+
+    A tier that is light no more has no workers until its next incarnation.
+    """
+    return (
+        not tier.awaits_upgrade
+        and len(now.slots) not in right_numbers(now, aim, cluster.hosts)
+        and not _waits_for_spares(tier, now, aim, cluster)
     )
 
 
 def has_another_number(tier: TierNow, now: Placement, aim: Target, cluster: Cluster) -> bool:
-    """Return whether a tier has not the preferred number of slots."""
-    return len(now.slots) != right_numbers(now, aim, cluster.hosts)[0] and not _waits_for_spares(
-        tier, now, aim, cluster
+    """Return whether a tier has not the preferred number of slots.
+
+    A tier that is light no more has no workers until its next incarnation.
+    """
+    return (
+        not tier.awaits_upgrade
+        and len(now.slots) != right_numbers(now, aim, cluster.hosts)[0]
+        and not _waits_for_spares(tier, now, aim, cluster)
     )
 
 

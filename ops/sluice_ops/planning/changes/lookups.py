@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from sluice_ops.model.change import ChangeSpec
 from sluice_ops.model.ids import BATCH, HostName
 from sluice_ops.model.share import Layer, LayerEntry
-from sluice_ops.model.tier import Mode, TierSpec, why_no_spares
+from sluice_ops.model.tier import Mode, TierSpec, is_light, why_no_spares
 from sluice_ops.model.wording import counted, listed
 from sluice_ops.planning.placement.cluster import Cluster, RefusedError, TierNow
 from sluice_ops.planning.placement.shares import (
@@ -88,6 +88,19 @@ def refuse_spares(spec: TierSpec) -> None:
     why = why_no_spares(spec)
     if why is not None:
         message = f'tier "{spec.name}" cannot have spares: {why}; leave --spare out'
+        raise RefusedError(message)
+
+
+def refuse_light(tier: TierNow) -> None:
+    """Raise RefusedError if a tier has no workers, or will have none: its driver does the work."""
+    name = tier.spec.name
+    if tier.spec.light:
+        raise RefusedError(is_light(tier.spec))
+    if tier.awaits_upgrade:
+        message = (
+            f'tier "{name}" runs a release in which it is light: its driver does the work, and it has no '
+            f"workers; its newest release gives it workers: run `sluice upgrade {name}` first"
+        )
         raise RefusedError(message)
 
 

@@ -12,6 +12,7 @@ from sluice_ops.model.assignment import HostState
 from sluice_ops.model.change import NO_DRIFT, NO_MOVE, UPGRADE, ChangeSpec, Move, Plan
 from sluice_ops.model.ids import HostName, TierName
 from sluice_ops.model.incarnation import Placement
+from sluice_ops.model.release import is_light_in
 from sluice_ops.model.tier import Mode, TierSpec
 from sluice_ops.model.wording import counted, spares, workers
 from sluice_ops.planning.changes.kinds import KINDS
@@ -167,13 +168,27 @@ def _notes_on_missing_burst(spec: ChangeSpec, cluster: Cluster, moves: Iterable[
 
 
 def aftermath(spec: ChangeSpec, cluster: Cluster) -> Cluster:
-    """Return the cluster with the layers and host states after this change, before any move."""
+    """Return the cluster with the layers, host states and releases after this change, before any
+    move.
+    """
     kind = KINDS[spec.kind]
     after = cluster.with_layers(kind.layers(spec, cluster, PLANNED, 0.0))
     for host in spec.named_hosts if kind.empties_host else ():
         if host in after.hosts:
             after = after.with_state(host, HostState.DRAINING)
-    return after.with_hosts(without_starving(after.hosts)) if kind.repairs else after
+    after = after.with_hosts(without_starving(after.hosts)) if kind.repairs else after
+    return after if spec.tier is None or spec.release is None else _in_release(after, spec.tier, spec.release)
+
+
+def _in_release(cluster: Cluster, name: TierName, release: str) -> Cluster:
+    """Return the cluster with a tier as it starts from a release: with workers, or without."""
+    tier = cluster.tiers.get(name)
+    if tier is None or not tier.may_be_light:
+        return cluster
+    light = is_light_in(cluster.releases, release, name)
+    tiers = {**cluster.tiers, name: replace(tier, spec=tier.spec.model_copy(update={"light": light}))}
+    lights = frozenset((cluster.rules.light | {name}) if light else (cluster.rules.light - {name}))
+    return replace(cluster, tiers=tiers, rules=replace(cluster.rules, light=lights))
 
 
 def _fit_moves(spec: ChangeSpec, cluster: Cluster) -> tuple[tuple[HostName, ...], list[Move], list[str]]:
@@ -361,6 +376,8 @@ def _fewest_in_words(tier: TierNow, aim: Target, cluster: Cluster) -> str:
     the reason.
     """
     name, fewest = tier.spec.name, fewest_slots_in_change(tier.spec, aim, tier.placement, cluster.rules)
+    if tier.spec.light:
+        return f"{name} its driver"
     is_by_budget = fewest > min(aim.slots, fewest_slots(tier.spec, cluster.rules))
     return f"{name} {fewest}" + (
         f", because budget.{name} allows {cluster.rules.budget[name]} of its {aim.slots} slots to be missing"

@@ -73,7 +73,10 @@ def violations(plan: Plan, spec: ChangeSpec, cluster: Cluster) -> list[str]:
 
 
 def _aim(tenant: str, rules: Rules) -> _Aim:
-    """Return a tenant's target: for each number and place, the highest layer that sets it wins."""
+    """Return a tenant's target: for each number and place, the highest layer that sets it wins.
+
+    A light tier has no workers, whatever sets their number.
+    """
     share = rules.share_of(tenant)
     low, aim, high, spare = share.minimum, share.target, share.maximum, share.spare
     to, extra, extra_to = rules.locality.get(tenant), 0, None
@@ -86,6 +89,9 @@ def _aim(tenant: str, rules: Rules) -> _Aim:
         spare = spare if entry.spare is None else entry.spare
         to = to if entry.to is None else entry.to
         extra, extra_to = (entry.extra, entry.extra_to) if entry.extra else (extra, extra_to)
+
+    if tenant in rules.light:
+        return _Aim(0, 0, to, 0, None)
 
     def slots(amount: Amount) -> int:
         return amount if isinstance(amount, int) else part(amount, rules.capacity_totals.get(tenant, 0))
@@ -203,16 +209,14 @@ def _unfinished(plan: Plan, spec: ChangeSpec, aims: dict[TierName, _Aim], cluste
 
 def _difference(spec: ChangeSpec, tier: TierNow, now: Placement, aim: _Aim, cluster: Cluster) -> str | None:
     """Return how a running tier differs from what the change wants; None if it does not."""
-    return next(
-        iter(KINDS[spec.kind].unmet(spec, tier, now, _Check(tier.spec.name, now, aim, cluster))), None
-    )
+    return next(iter(KINDS[spec.kind].unmet(spec, tier, now, _Check(tier, now, aim, cluster))), None)
 
 
 @dataclass(frozen=True)
 class _Check:
     """The findings on one running tier, for the kinds of change (`TierCheck`)."""
 
-    name: TierName
+    tier: TierNow
     now: Placement
     aim: _Aim
     cluster: Cluster
@@ -233,21 +237,30 @@ class _Check:
         return bool(_needy(self.cluster))
 
     def breaches(self) -> Iterable[str]:
-        return _breaches(self.name, self.now, self.aim, self.cluster)
+        return _breaches(self.tier, self.now, self.aim, self.cluster)
 
     def displaced(self, *, gone: bool = False) -> Iterable[str]:
         return _displaced(self.now, self.aim, self.cluster, gone=gone)
 
     def miscounted(self, *, exactly: bool = False) -> Iterable[str]:
+        if _keeps_number(self.tier, self.now):
+            return ()
         return _miscounted(self.now, self.aim, self.cluster, exactly=exactly)
 
 
-def _breaches(name: TierName, now: Placement, aim: _Aim, cluster: Cluster) -> Iterable[str]:
+def _keeps_number(tier: TierNow, now: Placement) -> bool:
+    """Return whether a tier is light no more, and gets its workers by an upgrade."""
+    return not tier.spec.light and not now.slots and tier.release != tier.spec.release
+
+
+def _breaches(tier: TierNow, now: Placement, aim: _Aim, cluster: Cluster) -> Iterable[str]:
     """Return the rules that a running tier breaks.
 
     The rule `separate` is left out, because the other tier may move instead.
     """
-    yield from _miscounted(now, aim, cluster)
+    name = tier.spec.name
+    if not _keeps_number(tier, now):
+        yield from _miscounted(now, aim, cluster)
     yield from _displaced(now, aim, cluster)
     yield from (f"is {place}" for place in _foreign(name, now, cluster))
     yield from (f"has {crowd}" for crowd in _crowds(name, now, cluster))
@@ -439,7 +452,12 @@ def _extra(aim: _Aim, cluster: Cluster) -> int:
 
 
 def _workers_for_threads(spec: TierSpec, rules: Rules) -> int:
-    """Return the workers with which a realtime tier has a thread for each partition; else 1."""
+    """Return the workers with which a realtime tier has a thread for each partition; else 1.
+
+    A light tier needs none.
+    """
+    if spec.light:
+        return 0
     return -(-rules.partitions_of(spec) // spec.quantum.threads) if spec.mode is Mode.REALTIME else 1
 
 
@@ -640,6 +658,8 @@ def _is_below_minimum(tier: TierNow, cluster: Cluster) -> bool:
     """
     if not tier.wanted or tier.placement is None:
         return tier.wanted
+    if _keeps_number(tier, tier.placement):
+        return False
     aim = _aim(tier.spec.name, cluster.rules)
     living = [
         name

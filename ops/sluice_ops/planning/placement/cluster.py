@@ -20,7 +20,7 @@ from sluice_ops.model.resources import Capacity, Quantum
 from sluice_ops.model.scaler import ScalerSettings
 from sluice_ops.model.share import Layers, Numbers, PipelineShare, Share
 from sluice_ops.model.spread import Spread
-from sluice_ops.model.tier import TierSpec
+from sluice_ops.model.tier import TierSpec, awaits_upgrade
 from sluice_ops.planning.placement.pace import Pace
 
 BURST_ZONE = "ec2"
@@ -225,6 +225,19 @@ class TierNow:
     """The slots of its owner that are paused alone."""
     takes_workers: bool = True
     """Whether its driver gives tasks to workers that are added later."""
+    may_be_light: bool = False
+    """Whether its newest declaration is light; `spec.light` tells how its next incarnation
+    starts.
+    """
+
+    @property
+    def awaits_upgrade(self) -> bool:
+        """Whether the tier runs without workers although it is light no more.
+
+        It keeps its number of workers until its next incarnation.
+        """
+        now = self.placement
+        return now is not None and awaits_upgrade(self.spec, len(now.slots), self.release)
 
 
 @dataclass(frozen=True)
@@ -273,6 +286,8 @@ class Rules:
     """The part of the cluster that one driver of each tier takes; only for the pipeline's share."""
     without_spares: frozenset[str] = frozenset()
     """The tenants that cannot have spares: batch, and tiers with state or a standby."""
+    light: frozenset[str] = frozenset()
+    """The tiers without workers, because their drivers do the work."""
     scaled: frozenset[str] = frozenset()
     """The tiers whose number the scaler sets."""
     resolved: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)

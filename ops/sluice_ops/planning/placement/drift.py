@@ -21,7 +21,10 @@ from sluice_ops.planning.placement.solver import place_tier
 
 
 def drift(tier: TierNow, aim: Target, hosts: Hosts) -> list[str]:
-    """Return how a running tier differs from its target. Each text continues the tier's name."""
+    """Return how a running tier differs from its target. Each text continues the tier's name.
+
+    A tier that is light no more gets workers by an upgrade, and has not drifted.
+    """
     now = tier.placement
     if now is None:
         return []
@@ -29,7 +32,7 @@ def drift(tier: TierNow, aim: Target, hosts: Hosts) -> list[str]:
     differences = [
         *_starved(name, now, hosts),
         *_on_overfull_hosts(now, hosts),
-        *_number(now, aim, hosts),
+        *(() if tier.awaits_upgrade else _number(now, aim, hosts)),
         *_at_no_place(aim, hosts),
         *displaced(now, aim, hosts),
         *_pins_to_fill(tier, now, aim, hosts),
@@ -79,7 +82,7 @@ def evenly_spread(tier: TierNow, aim: Target, hosts: Hosts) -> Target:
     fullest = max(now.values(), default=0)
     usable_count = sum(host.usable and host.matches(aim.to) for host in hosts.values())
     # A tier stays at a place where no host takes new units.
-    if fullest <= 1 or not usable_count:
+    if fullest <= 1 or not usable_count or tier.awaits_upgrade:
         return aim
     spread = aim.spread or Spread()
     most_tight = fullest if spread.host is None else min(fullest, spread.host)
@@ -139,6 +142,8 @@ def _why_unmet(name: str, host: HostName, aim: Target, hosts: Hosts) -> str:
 
 def _pins_to_fill(tier: TierNow, now: Placement, aim: Target, hosts: Hosts) -> Iterable[str]:
     """Return the pinned workers that a tier lacks, and gets if it is placed anew."""
+    if tier.awaits_upgrade:
+        return
     missing = {
         host: count
         for host, count in usable_pins(tier.spec.name, aim, hosts).items()

@@ -56,7 +56,7 @@ class Loads:
         return {
             name: tier
             for name, tier in sorted(self.cluster.tiers.items())
-            if tier.placement is not None and name in self.cluster.busy
+            if tier.placement is not None and name in self.cluster.busy and not tier.awaits_upgrade
         }
 
     def part(self, tier: TierName, host: HostName) -> float:

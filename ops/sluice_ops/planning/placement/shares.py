@@ -32,6 +32,8 @@ OF_SITE = " of the site file"
 """Follows `minimum` or `maximum` in `Target.bound` if the site file bounds the number of a
 layer.
 """
+OF_LIGHT = "its declaration as light"
+"""`Target.owner` of a tier without workers."""
 OF_PIPELINE = "the pipeline's maximum"
 """`Target.bound` if the pipeline's share bounds the number."""
 
@@ -130,7 +132,7 @@ def slots_of(tenant: str, amount: Amount, rules: Rules) -> int:
 
 def fewest_for_threads(spec: TierSpec, rules: Rules) -> int:
     """Return the fewest workers with a thread for each partition; 0 if the tier needs none."""
-    threads = rules.partitions_of(spec) if spec.mode is Mode.REALTIME else 0
+    threads = rules.partitions_of(spec) if spec.mode is Mode.REALTIME and not spec.light else 0
     return math.ceil(threads / spec.quantum.threads)
 
 
@@ -147,6 +149,8 @@ def limits(tenant: str, rules: Rules) -> Limits:
 
 
 def _own_limits(tenant: str, rules: Rules) -> Limits:
+    if tenant in rules.light:
+        return Limits(0, 0, 0)
     share = rules.share_of(tenant)
     minimum, maximum = share.minimum, share.maximum
     for entry in _entries_of(tenant, rules):
@@ -262,15 +266,15 @@ def _left_to_batch(rules: Rules) -> int:
 
 
 def _resolve(tenant: str, rules: Rules) -> Target:
+    if tenant in rules.light:
+        return Target(0, _place_of(tenant, rules), owner=OF_LIGHT, **_apart(tenant, rules))
     share = rules.share_of(tenant)
     bounds, amount, spare = limits(tenant, rules), share.target, share.spare
-    fields: dict[str, Any] = {"to": rules.locality.get(tenant), "layer": Layer.BASE, "extra": 0}
+    fields: dict[str, Any] = {"to": _place_of(tenant, rules), "layer": Layer.BASE, "extra": 0}
     for entry in _entries_of(tenant, rules):
         if entry.target is not None:
             amount = entry.target
             fields |= _source(entry)
-        if entry.to is not None:
-            fields["to"] = entry.to
         if entry.extra:
             fields |= {"extra": entry.extra, "extra_to": entry.extra_to}
         spare = spare if entry.spare is None else entry.spare
@@ -285,12 +289,25 @@ def _resolve(tenant: str, rules: Rules) -> Target:
     return Target(
         slots,
         **fields,
+        **_apart(tenant, rules),
         amount=amount,
-        spread=rules.spread.get(tenant),
-        pinned=rules.pinned.get(tenant, {}),
-        separate=rules.separate_from(tenant),
         spare=0 if tenant in rules.without_spares or not slots else slots_of(tenant, spare, rules),
     )
+
+
+def _apart(tenant: str, rules: Rules) -> dict[str, Any]:
+    """Return the fields of a target that tell how a tenant's workers are placed."""
+    return {
+        "spread": rules.spread.get(tenant),
+        "pinned": rules.pinned.get(tenant, {}),
+        "separate": rules.separate_from(tenant),
+    }
+
+
+def _place_of(tenant: str, rules: Rules) -> str | None:
+    """Return a tenant's place: the highest layer that sets one wins."""
+    places = [entry.to for entry in _entries_of(tenant, rules) if entry.to is not None]
+    return places[-1] if places else rules.locality.get(tenant)
 
 
 def _source(entry: LayerEntry) -> dict[str, Any]:

@@ -53,7 +53,7 @@ def observe(  # noqa: PLR0913 - the parts of an observation
             for name, load in loads.items()
             if name in cluster.tiers and cluster.tiers[name].placement is not None
         },
-        bounds={tier.spec.name: _bounds(tier, cluster) for tier in tiers},
+        bounds={tier.spec.name: _bounds(tier, cluster) for tier in tiers if _is_sized(tier)},
         inputs=_writers(tier.spec for tier in tiers),
         change_seconds=cluster.pace.seconds(1, 1),
         wake_seconds=cluster.pace.wake_spare,
@@ -61,6 +61,13 @@ def observe(  # noqa: PLR0913 - the parts of an observation
         boot_seconds=boot or 0.0,
         changing=frozenset(changing),
     )
+
+
+def _is_sized(tier: TierNow) -> bool:
+    """Return whether the scaler sets a tier's number: not if its driver does the work, now or after
+    its upgrade.
+    """
+    return not (tier.spec.light or tier.awaits_upgrade)
 
 
 def busy_parts(observation: Observation, memory: Memory) -> dict[TierName, float]:

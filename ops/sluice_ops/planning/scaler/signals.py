@@ -82,7 +82,7 @@ class Observation:
     signals: Mapping[TierName, Signals]
     """Tiers without fresh figures are missing."""
     bounds: Mapping[TierName, Bounds]
-    """All tiers."""
+    """All tiers whose number of workers can be set."""
     inputs: Mapping[TierName, tuple[TierName, ...]]
     """The tiers that write a tier's input streams; empty: it is fed from outside."""
     change_seconds: float

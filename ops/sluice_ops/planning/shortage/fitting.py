@@ -83,9 +83,10 @@ def batch_minimum(cluster: Cluster) -> int:
 def fewest_slots(spec: TierSpec, rules: Rules) -> int:
     """Return the fewest slots with which a tier can run.
 
-    This is its minimum. A realtime tier also needs a thread for each partition.
+    This is its minimum. A realtime tier also needs a thread for each partition. A light tier needs
+    none.
     """
-    return max(1, limits(spec.name, rules).minimum, fewest_for_threads(spec, rules))
+    return 0 if spec.light else max(1, limits(spec.name, rules).minimum, fewest_for_threads(spec, rules))
 
 
 def fewest_slots_in_change(spec: TierSpec, aim: Target, now: Placement | None, rules: Rules) -> int:
@@ -289,7 +290,7 @@ def _lacking_of_tier(tier: TierNow, cluster: Cluster) -> Iterable[Request]:
     """Yield requests for what a wanted tier lacks of its minimum: slots, and the driver if
     stopped.
     """
-    if not tier.wanted:
+    if not tier.wanted or tier.awaits_upgrade:
         return
     spec, now, fewest = tier.spec, tier.placement, fewest_slots(tier.spec, cluster.rules)
     living = (

@@ -35,7 +35,7 @@ def why_too_small(leaving: Collection[HostName], cluster: Cluster) -> str | None
     parts = [
         f"{'batch' if request.tenant == BATCH else request.tenant} {request.count}"
         for request in requests
-        if request.part != DRIVER
+        if request.part != DRIVER and request.count
     ]
     cpu = sum(request.quantum.cpu * request.count for request in requests)
     memory = sum(request.quantum.memory * request.count for request in requests)

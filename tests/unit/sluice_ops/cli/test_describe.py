@@ -132,6 +132,35 @@ def test_a_tier_is_shown_with_driver_workers_and_figures() -> None:
     assert workers == [(FIRST.id, "h1", "active"), (SECOND.id, "h2", "active")]
 
 
+def test_a_light_tier_is_shown_as_in_the_driver() -> None:
+    seen = view(host("h1", DRIVER))
+    light = seen.tiers[ENRICH].spec.model_copy(update={"light": True})
+    seen = replace(seen, tiers={ENRICH: replace(seen.tiers[ENRICH], spec=light)})
+    (line,) = describe.tiers(seen, FIGURES)
+    assert (line.light, line.workers, line.workers_in_words) == (True, (), "in the driver")
+    (share,) = describe.shares(seen, Rules(shares={ENRICH: Share(minimum=1, target=3, maximum=4)}))
+    assert (share.light, share.maximum, describe.slots_text(share)) == (True, 0, "in the driver")
+    assert share.by == "its declaration as light"
+
+
+@pytest.mark.parametrize(("slots", "light"), [((), True), (("h1",), False)])
+def test_a_running_tier_is_shown_as_it_runs_and_not_as_declared(
+    slots: tuple[str, ...], *, light: bool
+) -> None:
+    runs = IncarnationSpec(
+        tier=ENRICH,
+        incarnation=Incarnation(2),
+        placement=Placement(driver=HostName("h1"), slots=tuple(map(HostName, slots))),
+        reason="start",
+        created_at=1.0,
+    )
+    seen = view(host("h1", DRIVER))
+    spec = seen.tiers[ENRICH].spec.model_copy(update={"light": not light})
+    tier = replace(seen.tiers[ENRICH], spec=spec, incarnations={Incarnation(2): runs})
+    (line,) = describe.tiers(replace(seen, tiers={ENRICH: tier}), FIGURES)
+    assert line.light is light
+
+
 def test_a_tier_is_shown_with_figures_by_stream_if_its_driver_tells_them() -> None:
     details = {"input_lags": {"hits": 3}, "input_rates": {"hits": 4.5}, "quarantined": 2}
     tells = Figures({ENRICH: TierProgress(tier=ENRICH, incarnation=Incarnation(2), at=1.0, details=details)})

@@ -65,6 +65,21 @@ def test_a_mode_without_a_known_tier_is_refused(channel: MemoryChannel, words: l
     assert read.value.modes == {}
 
 
+def test_the_scaler_can_not_act_on_a_light_tier(
+    channel: MemoryChannel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    light = TIERS[0].model_copy(update={"light": True})
+    view = View(tiers={light.name: TierView(light, OwnerRecord(), TierWanted(), {}, {})})
+    monkeypatch.setattr("sluice_ops.operations.snapshot.snapshot", lambda: view)
+    done = CliRunner().invoke(app, ["scaler", "act", "entry"])
+    assert done.exit_code == WRONG_USAGE
+    assert done.stderr.startswith('tier "entry" is light: its driver does the work')
+    assert CliRunner().invoke(app, ["scaler", "off", "entry"]).exit_code == 0
+    read = channel.read(paths.SCALER_MODES, ScalerModes)
+    assert read is not None
+    assert read.value.modes == {"entry": Mode.OFF}
+
+
 def test_the_mode_of_a_tier_is_set_and_the_others_keep_theirs(channel: MemoryChannel) -> None:
     for words, sentence in (
         ("act enrich", "The scaler is in mode act for enrich; its next decision comes within 15 s."),

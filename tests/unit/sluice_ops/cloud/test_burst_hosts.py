@@ -26,9 +26,10 @@ from sluice_ops.model.change import (
     Plan,
     Step,
 )
-from sluice_ops.model.incarnation import IncarnationSpec, OwnerRecord, Placement
+from sluice_ops.model.incarnation import IncarnationSpec, OwnerRecord, Placement, TierWanted
 from sluice_ops.model.instance_receipt import InstanceReceipt
 from sluice_ops.model.load import FRESH_SECONDS, TierLoad
+from sluice_ops.model.release import Release, StreamShape, TierShape
 from sluice_ops.model.scaler import Decision, Memory, Readings, ScalerRecord, TierMemory
 from sluice_ops.model.share import Layer, LayerEntry, Layers
 from sluice_ops.model.tier import Mode
@@ -83,6 +84,22 @@ def test_free_room_on_running_instances_is_used_first():
     join(channel, "ec2-a", 1)
     assert needed(channel, 3) == 1
     assert needed(channel, 1) == 0
+
+
+@pytest.mark.parametrize("running_is_light", [None, True, False])
+def test_no_instance_is_launched_for_a_tier_that_is_light_in_its_release(running_is_light):
+    channel = channel_with()
+    channel.put(paths.tier("enrich"), ENRICH.model_copy(update={"light": True, "release": "r2-new"}))
+    if running_is_light is not None:
+        shape = TierShape(inputs=(StreamShape(name="in"),), light=running_is_light)
+        old = Release(name="r1-old", module="m", digest="d", published_at=0.0, tiers={"enrich": shape})
+        channel.put(paths.release("r1-old"), old)
+        channel.put(paths.wanted("enrich"), TierWanted(running=True, release="r1-old"))
+    if running_is_light is False:
+        assert needed(channel, 3) == 2
+        return
+    with pytest.raises(BurstError, match='tier "enrich" is light: its driver does the work'):
+        needed(channel, 3)
 
 
 @pytest.mark.parametrize("more", [{"zone": "onprem"}, {"state": HostState.CORDONED}, {"live": False}])

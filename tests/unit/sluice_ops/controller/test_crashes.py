@@ -17,8 +17,9 @@ from sluice_ops.model.assignment import HostState
 from sluice_ops.model.change import Step
 from sluice_ops.model.incarnation import State
 from sluice_ops.model.share import Layers
-from sluice_ops.model.tier import Standby
+from sluice_ops.model.tier import Standby, awaits_upgrade
 from sluice_ops.planning.placement.shares import target
+from sluice_ops.snapshot.view import read_view
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -114,7 +115,7 @@ class Operators(RuleBasedStateMachine):
             self.world.publish(release)
         for log in self.world.logs.values():
             log.sets_aside["r3-bad"] = 50
-        self.count = 0
+        self.count, self.published = 0, 3
 
     def begin(self, **spec):
         self.count += 1
@@ -168,10 +169,17 @@ class Operators(RuleBasedStateMachine):
 
     @rule(
         tier=st.sampled_from(["entry", "enrich", "counts"]),
-        release=st.sampled_from(["r1-good", "r2-good", "r3-bad"]),
+        release=st.sampled_from(["r1-good", "r2-good", "r3-bad", None]),
     )
     def a_tier_is_upgraded(self, tier, release):
         self.begin(kind="upgrade", tier=tier, release=release)
+
+    @rule(tier=st.sampled_from(["entry", "enrich", "counts", "outbound"]))
+    def a_tier_becomes_light_or_is_light_no_more(self, tier):
+        spec = self.world.specs[tier]
+        self.world.specs[tier] = spec.model_copy(update={"light": not spec.light})
+        self.published += 1
+        self.world.publish(f"r{self.published}-good")
 
     @rule(partitions=st.integers(1, 4), lost=st.integers(0, 1))
     def a_state_is_repartitioned(self, partitions, lost):
@@ -231,11 +239,15 @@ class Operators(RuleBasedStateMachine):
         world.settle()
         world.check_settled()
         assert {world.state(name) for name in world.specs} == {State.RUNNING}
-        aims = {name: target(name, replace(world.rules, layers=layers(world))).k for name in world.specs}
-        assert {name: len(world.placement(name).slots) for name in world.specs} == aims
-        for name in world.specs:
+        view = read_view(world.channel)
+        light = frozenset(name for name, tier in view.tiers.items() if tier.spec.light)
+        rules = replace(world.rules, layers=layers(world), light=light)
+        for name, spec in world.specs.items():
             running, wanted = world.incarnation(name, world.owner(name).owner), world.wanted(name)
             assert (running.release, running.partitions) == (wanted.release, wanted.partitions)
+            workers = len(running.placement.slots)
+            assert workers == target(name, rules).k or awaits_upgrade(spec, workers, running.release)
+            assert not workers or name not in light
 
 
 class ShortOfRoom(Operators):

@@ -22,7 +22,7 @@ from sluice_ops.planning.placement.solver import place, place_tier
 SMALL = Quantum(cpu=1, memory=1024, threads=4)
 
 
-def spec_of(name, *, mode=Mode.BATCH, distance=0, quantum=SMALL):
+def spec_of(name, *, mode=Mode.BATCH, distance=0, quantum=SMALL, light=False, release=None):
     return TierSpec(
         name=name,
         kind=Kind.PROCESSING,
@@ -32,6 +32,8 @@ def spec_of(name, *, mode=Mode.BATCH, distance=0, quantum=SMALL):
         distance=distance,
         quantum=quantum,
         driver=Quantum(cpu=0.5, memory=512, threads=1),
+        light=light,
+        release=release,
     )
 
 
@@ -53,6 +55,26 @@ quanta = st.builds(
 
 
 spares = st.sampled_from([0, 0, 0, 1, 2])
+lights = st.sampled_from([False, False, False, True])
+changed = st.sampled_from([False, False, True])
+"""Whether a light tier was published again as light no more, and runs on as it was."""
+
+
+def light_of(specs):
+    """Return the names of the light tiers, as the rules of a cluster have them."""
+    return frozenset(spec.name for spec in specs if spec.light)
+
+
+def with_workers(cluster):
+    """Return the names of the tiers with workers."""
+    tiers = sorted(cluster.tiers.items())
+    return [name for name, tier in tiers if not (tier.spec.light or tier.awaits_upgrade)]
+
+
+def light_no_more(tier):
+    """Return a running light tier after a newer release that gives it workers."""
+    spec = tier.spec.model_copy(update={"light": False, "release": "r2-newer"})
+    return replace(tier, spec=spec, release="r1-older")
 
 
 @st.composite
@@ -76,6 +98,7 @@ def clusters(draw, rules=None):
             mode=draw(st.sampled_from(Mode)),
             distance=draw(st.integers(0, 3)),
             quantum=draw(quanta),
+            light=draw(lights),
         )
         for number in range(draw(st.integers(1, 4)))
     ]
@@ -83,7 +106,9 @@ def clusters(draw, rules=None):
         spec.name: Share(minimum=1, target=draw(st.integers(1, 3)), maximum=4, spare=draw(spares))
         for spec in specs
     }
-    all_rules = replace(Rules(partitions=8) if rules is None else draw(rules), shares=shares)
+    all_rules = replace(
+        Rules(partitions=8) if rules is None else draw(rules), shares=shares, light=light_of(specs)
+    )
     hosts = dedicated(hosts, all_rules)
     tiers = {}
     for spec in specs:
@@ -92,8 +117,10 @@ def clusters(draw, rules=None):
         except RefusedError:
             continue
         hosts = placed.hosts
-        tiers[spec.name] = TierNow(spec, placement)
-    return Cluster(hosts, tiers, (), all_rules)
+        tier = TierNow(spec, placement)
+        tiers[spec.name] = light_no_more(tier) if spec.light and draw(changed) else tier
+    light = light_of(tier.spec for tier in tiers.values())
+    return Cluster(hosts, tiers, (), replace(all_rules, light=light))
 
 
 @st.composite
@@ -150,18 +177,19 @@ def crowded(draw):
                 [SMALL, Quantum(cpu=0.5, memory=512, threads=4), Quantum(cpu=2, memory=2048, threads=4)]
             )
         )
-        spec = spec_of(f"t{number}", distance=draw(st.integers(0, 2)), quantum=quantum)
+        spec = spec_of(f"t{number}", distance=draw(st.integers(0, 2)), quantum=quantum, light=draw(lights))
         minimum = draw(st.integers(1, 3))
         share = Share(minimum=minimum, target=draw(st.integers(minimum, 4)), maximum=8, spare=draw(spares))
         try:
             placement, placed = place_tier(
-                spec, target(spec.name, Rules(shares={spec.name: share})), None, hosts
+                spec, target(spec.name, Rules(shares={spec.name: share}, light=light_of([spec]))), None, hosts
             )
         except RefusedError:
             continue
         shares[spec.name] = share
         if draw(st.integers(0, 4)):
-            hosts, tiers[spec.name] = placed.hosts, TierNow(spec, placement)
+            hosts, tier = placed.hosts, TierNow(spec, placement)
+            tiers[spec.name] = light_no_more(tier) if spec.light and draw(changed) else tier
         else:
             tiers[spec.name] = TierNow(spec, None, wanted=draw(st.booleans()))
     room = sum(host.fits(SMALL) for host in hosts.values())
@@ -169,7 +197,8 @@ def crowded(draw):
     placed = place([Request(BATCH, lent, SMALL)], hosts)
     shares[BATCH] = Share(minimum=draw(st.integers(0, lent)), target=lent, maximum=8)
     assume(any(tier.placement for tier in tiers.values()))
-    rules = Rules(shares=shares, partitions=8, batch_quantum=SMALL)
+    light = light_of(tier.spec for tier in tiers.values())
+    rules = Rules(shares=shares, partitions=8, batch_quantum=SMALL, light=light)
     return Cluster(placed.hosts, tiers, tuple(sorted(placed.where[BATCH, "slots"])), rules)
 
 

@@ -319,17 +319,17 @@ def test_a_correct_plan_with_one_mutation_is_rejected(drawn, data):
     assert problems(planned, spec, cluster) == []
     number = data.draw(st.integers(0, len(planned.moves) - 1))
     move, others = planned.moves[number], (*planned.moves[:number], *planned.moves[number + 1 :])
-    slots = move.after.slots
+    driver, slots = move.after.driver, move.after.slots
     mutation = data.draw(
         st.sampled_from(
             [
                 {"after": move.before},
                 {"after": Placement(driver=spec.host, slots=slots)},
-                {"after": Placement(driver=move.after.driver, slots=(spec.host, *slots[1:]))},
-                {"after": Placement(driver=move.after.driver, slots=slots[1:])},
-                {"after": Placement(driver=move.after.driver, slots=(*slots, slots[0]))},
+                {"after": Placement(driver=driver, slots=(spec.host, *slots[1:]))},
+                {"after": Placement(driver=driver, slots=(*slots, slots[0] if slots else driver))},
                 {"short": move.short + 1},
                 {"before": move.after},
+                *([{"after": Placement(driver=driver, slots=slots[1:])}] if slots else ()),
             ]
         )
     )

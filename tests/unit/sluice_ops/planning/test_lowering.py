@@ -23,7 +23,7 @@ from sluice_ops.planning.changes.plan import aftermath, plan
 from sluice_ops.planning.check.checker import violations
 from sluice_ops.planning.placement.cluster import Cluster, RefusedError, Rules, TierNow, holding
 from sluice_ops.planning.placement.shares import target
-from tests.unit.sluice_ops.planning.clusters import SMALL, clusters, dedicated, host_of, spec_of
+from tests.unit.sluice_ops.planning.clusters import SMALL, clusters, dedicated, host_of, spec_of, with_workers
 
 STATE = {"state": True}
 """State lies with the workers, so a handover is needed."""
@@ -125,8 +125,8 @@ def plan_fewer(k, cluster, name="t"):
 def test_a_micro_batch_tier_releases_the_fewest_workers_in_place(cluster, data):
     several = [
         name
-        for name, tier in cluster.tiers.items()
-        if target(name, cluster.rules).slots > 1 and tier.spec.mode is Mode.BATCH
+        for name in with_workers(cluster)
+        if target(name, cluster.rules).slots > 1 and cluster.tiers[name].spec.mode is Mode.BATCH
     ]
     assume(several)
     name = data.draw(st.sampled_from(several))

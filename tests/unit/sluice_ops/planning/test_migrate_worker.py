@@ -25,7 +25,15 @@ from sluice_ops.planning.placement.cluster import (
 )
 from sluice_ops.planning.placement.shares import target
 from sluice_ops.planning.placement.solver import place_tier
-from tests.unit.sluice_ops.planning.clusters import apart, checked_plan, clusters, dedicated, host_of, spec_of
+from tests.unit.sluice_ops.planning.clusters import (
+    apart,
+    checked_plan,
+    clusters,
+    dedicated,
+    host_of,
+    spec_of,
+    with_workers,
+)
 from tests.unit.sluice_ops.planning.test_apart import broken_rules, placements
 
 SETTINGS = settings(max_examples=100)
@@ -37,8 +45,8 @@ NO_LAYERS = Layers()
 def wishes(draw):
     """Draw a cluster, a tier in it, and a migration of one of its workers."""
     cluster = draw(clusters(rules=apart()))
-    assume(cluster.tiers)
-    name = draw(st.sampled_from(sorted(cluster.tiers)))
+    assume(with_workers(cluster))
+    name = draw(st.sampled_from(with_workers(cluster)))
     tiers = {
         other: replace(tier, workers=slot_ids(other, 3, len(tier.placement.slots)))
         for other, tier in cluster.tiers.items()

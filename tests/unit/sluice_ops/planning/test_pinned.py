@@ -29,6 +29,7 @@ from tests.unit.sluice_ops.planning.clusters import (
     host_of,
     pins,
     spec_of,
+    with_workers,
 )
 from tests.unit.sluice_ops.planning.test_again import REPAIRS, cluster_after, was_short
 from tests.unit.sluice_ops.planning.test_apart import broken_rules, placements
@@ -47,8 +48,8 @@ def filled(slots, pinned):
 def newly_pinned(draw):
     """Draw a cluster whose tiers were placed before one of them was pinned."""
     cluster = draw(clusters(rules=apart()))
-    assume(cluster.tiers)
-    name = draw(st.sampled_from(sorted(cluster.tiers)))
+    assume(with_workers(cluster))
+    name = draw(st.sampled_from(with_workers(cluster)))
     cluster = replace(cluster, rules=replace(cluster.rules, pinned={name: draw(pins)}))
     if draw(st.integers(0, 3)) == 0:
         cluster = cluster.with_state(draw(st.sampled_from(sorted(cluster.hosts))), HostState.CORDONED)

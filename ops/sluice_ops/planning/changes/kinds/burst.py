@@ -7,7 +7,13 @@ from sluice_ops.model.share import Layers
 from sluice_ops.model.wording import workers
 from sluice_ops.planning.changes.burst import burst_of, slots_after
 from sluice_ops.planning.changes.kind import TIER, Field, Input, Kind
-from sluice_ops.planning.changes.lookups import check_number, notes_if_stopped, person_entry, tier_of
+from sluice_ops.planning.changes.lookups import (
+    check_number,
+    notes_if_stopped,
+    person_entry,
+    refuse_light,
+    tier_of,
+)
 from sluice_ops.planning.placement.cluster import BURST_ZONE, Cluster, RefusedError
 from sluice_ops.planning.placement.shares import target, with_entry
 
@@ -27,6 +33,7 @@ class Burst(Kind):
 
     def refuse(self, spec: ChangeSpec, cluster: Cluster) -> Iterable[str]:
         tier = tier_of(spec, cluster)
+        refuse_light(tier)
         k = burst_of(spec)
         if spec.k not in {None, k} or k < 1:
             message = (

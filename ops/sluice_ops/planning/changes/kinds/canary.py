@@ -56,8 +56,8 @@ KIND = Canary()
 def no_worker_to(host: HostName) -> str:
     """Return that no worker can prove a host, and how to find out why."""
     return (
-        f"no single worker can move to {host}: no tier runs, or room, locality, spread, pinned or dedicated "
-        f"forbid it; to see why, run `sluice migrate TIER {host} --worker SLOT --dry-run`"
+        f"no single worker can move to {host}: no tier with workers runs, or room, locality, spread, "
+        f"pinned or dedicated forbid it; to see why, run `sluice migrate TIER {host} --worker SLOT --dry-run`"
     )
 
 

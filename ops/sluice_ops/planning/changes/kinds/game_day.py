@@ -32,6 +32,12 @@ class GameDay(Kind):
             state = "was given up" if tier.failed else "is paused" if tier.paused else "does not run"
             message = f"tier {name} {state}, so a fault would show nothing: `sluice status`"
             raise RefusedError(message)
+        if fault.victim is Victim.WORKER and not tier.placement.slots:
+            message = (
+                f"tier {name} is light: its driver does the work, so it has no worker for {fault.name}; use "
+                "kill-driver, freeze-driver or kill-agent, or another tier"
+            )
+            raise RefusedError(message)
         if fault.victim is Victim.DRIVER and tier.spec.standby is Standby.HOT:
             message = (
                 f"tier {name} has a hot standby, which writes beside the owner: nobody measures a gap, so "

@@ -14,7 +14,7 @@ from sluice_ops.model.incarnation import Placement
 from sluice_ops.model.share import Layer, Layers, Setting
 from sluice_ops.model.wording import listed
 from sluice_ops.planning.changes.kind import TIER, Field, Input, Kind, TierCheck
-from sluice_ops.planning.changes.lookups import PLANNED, notes_if_stopped, person_entry, tier_of
+from sluice_ops.planning.changes.lookups import PLANNED, notes_if_stopped, person_entry, refuse_light, tier_of
 from sluice_ops.planning.placement.cluster import Cluster, Hosts, RefusedError, TierNow, moved
 from sluice_ops.planning.placement.drift import drift
 from sluice_ops.planning.placement.exactly import place_of_worker
@@ -134,6 +134,7 @@ def _refuse_workers(spec: ChangeSpec, tier: TierNow, cluster: Cluster) -> None:
 
     `place_exactly` checks the host's room and the rules for the whole incarnation.
     """
+    refuse_light(tier)
     name, hosts, to = tier.spec.name, cluster.hosts, HostName(spec.to or "")
     places = {} if tier.placement is None else dict(zip(tier.workers, tier.placement.slots, strict=False))
     unknown = [worker for worker in spec.workers if worker not in places]

@@ -2,12 +2,13 @@
 
 from collections.abc import Iterable
 
+from sluice_ops.model.assignment import UnitKind
 from sluice_ops.model.change import ChangeSpec, Step
 from sluice_ops.model.ids import TierName, UnitId
 from sluice_ops.model.tier import Mode
 from sluice_ops.model.wording import listed
 from sluice_ops.planning.changes.kind import ANY_TIER, Field, Input, Kind
-from sluice_ops.planning.changes.lookups import notes_on_named_tier
+from sluice_ops.planning.changes.lookups import notes_on_named_tier, refuse_light
 from sluice_ops.planning.placement.cluster import Cluster, RefusedError, TierNow
 from sluice_ops.planning.placement.shares import limits, target
 
@@ -71,6 +72,9 @@ def _tier_of_worker(worker: UnitId, cluster: Cluster) -> TierName:
     for name, tier in cluster.tiers.items():
         if worker in tier.workers:
             return name
+    for name, tier in cluster.tiers.items():
+        if worker.startswith(f"{UnitKind.SLOT}-{name}-") and not tier.workers:
+            refuse_light(tier)
     workers = listed(sorted(slot for tier in cluster.tiers.values() for slot in tier.workers)) or "none"
     message = f'there is no worker "{worker}"; `sluice slots` lists the workers: {workers}'
     raise RefusedError(message)

@@ -38,7 +38,7 @@ class Rebalance(MovesWorkers):
         unknown = sorted(
             name
             for name, tier in cluster.tiers.items()
-            if tier.placement is not None and name not in cluster.busy
+            if tier.placement is not None and tier.placement.slots and name not in cluster.busy
         )
         return [f"the load of {listed(unknown)} is not known yet, and counts as none"] if unknown else []
 

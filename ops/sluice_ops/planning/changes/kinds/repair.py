@@ -39,7 +39,7 @@ class Repair(Kind):
         after = {move.tier: move.after for move in moves}
         for name, tier in sorted(cluster.tiers.items()):
             now = after.get(name, tier.placement)
-            if now is not None and spec.tier in {None, name}:
+            if now is not None and now.slots and spec.tier in {None, name} and not tier.awaits_upgrade:
                 pins = unmet_pins(name, now, target(name, cluster.rules), cluster.hosts)
                 yield from (f"{name} {pin}" for pin in pins)
 

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 
 from sluice_ops.model.change import ChangeSpec
 from sluice_ops.model.incarnation import Placement
+from sluice_ops.model.tier import tasks_at_once
 from sluice_ops.planning.changes.kind import TIER, Field, Input, Kind, TierCheck
 from sluice_ops.planning.changes.lookups import tier_of
 from sluice_ops.planning.placement.cluster import Cluster, RefusedError, TierNow
@@ -46,9 +47,8 @@ class Repartition(Kind):
             message = "repartition needs partitions, the new number of partitions of the state"
             raise RefusedError(message)
         if not tier.spec.state:
-            message = (
-                f'tier "{name}" holds no state in Spark, so nothing can be repartitioned; '
-                f"to add workers, run `sluice scale {name} K`"
+            message = f'tier "{name}" holds no state in Spark, so nothing can be repartitioned' + (
+                "" if tier.spec.light else f"; to add workers, run `sluice scale {name} K`"
             )
             raise RefusedError(message)
         if tier.placement is None or tier.paused or tier.failed:
@@ -59,12 +59,18 @@ class Repartition(Kind):
                 f"first run `sluice {command} {name}`"
             )
             raise RefusedError(message)
-        threads = len(tier.placement.slots) * tier.spec.quantum.threads
+        # the next incarnation of a tier that is light no more has one worker at least
+        threads = tasks_at_once(tier.spec, max(1, len(tier.placement.slots)))
         if wanted > STORES_PER_THREAD * threads:
+            more = (
+                f"raise threads of the driver of {name}, publish, and run `sluice upgrade {name}`"
+                if tier.spec.light
+                else f"first add workers: `sluice scale {name} K`"
+            )
             message = (
                 f'tier "{name}": {wanted} partitions mean {wanted // threads} stores of each operator for '
                 f"each of its {threads} threads; ask for {STORES_PER_THREAD * threads} partitions or fewer, "
-                f"or first add workers: `sluice scale {name} K`"
+                f"or {more}"
             )
             raise RefusedError(message)
         if tier.partitions == wanted:

@@ -19,6 +19,7 @@ from sluice_ops.planning.changes.lookups import (
     notes_if_stopped,
     person_entry,
     refuse_above_pipeline_share,
+    refuse_light,
     refuse_spares,
     tier_of,
 )
@@ -101,6 +102,8 @@ class Scale(Kind):
         if spec.k is None:
             message = "scale needs k, the number of workers"
             raise RefusedError(message)
+        if spec.tier is not None and spec.tier in cluster.tiers:
+            refuse_light(cluster.tiers[spec.tier])
         slots = slots_of(spec.tenant, spec.k, cluster.rules)
         total = cluster.rules.capacity_totals.get(spec.tenant, 0)
         notes = [] if isinstance(spec.k, int) else [f"{spec.k} of {counted(total, 'slot')} are {slots}"]

@@ -31,8 +31,9 @@ class Stop(Kind):
                 Plan(notes=(f"{name} was given up: it is not started again, and its room becomes free",)),
             )
         ends = (
-            f"{name} ends after its last commit: its driver on {now.driver}, "
-            f"its workers on {listed(now.slots)}{standby}"
+            f"{name} ends after its last commit: its driver on {now.driver}"
+            + (f", its workers on {listed(now.slots)}" if now.slots else "")
+            + standby
         )
         gap = f"then {name} writes nothing until it is started again; its input waits in the streams"
         return with_predicted_time(STOP, cluster, Plan(notes=(ends, gap)))

@@ -307,6 +307,17 @@ def test_a_share_that_the_tier_does_not_get_is_told():
     assert {alert.partition(":")[0] for alert in site.fired} == {"share-short"}
 
 
+def test_a_tier_that_is_light_no_more_lacks_no_workers_before_its_upgrade():
+    light = tier("enrich", Mode.BATCH, 0, light=True)
+    site = Site(tiers=(light,))
+    site.publish("r1-light")
+    site.bring_up()
+    site.specs["enrich"] = light.model_copy(update={"light": False})
+    site.publish("r2-with-workers")
+    site.wait(1000)
+    assert (site.placement("enrich").slots, site.record.alerts) == ((), {})
+
+
 def test_a_missing_standby_is_told_and_a_standby_that_is_there_is_not():
     tiers = (tier("counts", Mode.BATCH, 0, standby=Standby.WARM),)
     site = Site(tiers=tiers, hosts=(host("h1"), host("h2")))

@@ -19,7 +19,7 @@ from sluice_ops.planning.placement.shares import target
 from sluice_ops.planning.placement.solver import more_slots, place
 from sluice_ops.planning.scaler.observe import SATURATED_SECONDS, busy_parts, observe
 from sluice_ops.planning.shortage.in_place import joins_in_place
-from tests.unit.sluice_ops.planning.clusters import SMALL, apart, clusters, host_of, spec_of
+from tests.unit.sluice_ops.planning.clusters import SMALL, apart, clusters, host_of, spec_of, with_workers
 
 LOAD = TierLoad(
     at=0.0,
@@ -190,7 +190,9 @@ def test_the_room_is_what_the_rule_spread_leaves(spread, room):
 @settings(max_examples=40, deadline=None)
 def test_as_many_workers_as_the_room_can_be_placed_and_no_more(drawn):
     bounds = observe(drawn, {}, Memory(), starved=(), busy=(), modest=(), changing=(), now=5.0).bounds
-    for name, tier in drawn.tiers.items():
+    assert sorted(bounds) == with_workers(drawn)
+    for name in bounds:
+        tier = drawn.tiers[name]
         aim, room = target(name, drawn.rules), bounds[name].room - bounds[name].spares
         if joins_in_place(tier, aim, drawn):
             place([more_slots(tier.spec, aim, room, tier.placement.slots)], drawn.hosts)
