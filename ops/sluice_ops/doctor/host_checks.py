@@ -167,8 +167,9 @@ def _jars(host: Host) -> Iterator[Finding]:
         )
         advice = f"drivers and slots need {content}: see {page('Hosts', 'Prepare each machine')}, step 5"
         yield Finding("jars", Verdict.BAD, sentence, advice)
-    elif not spark.local_files(host.services.home).exists():
-        sentence = f"{spark.local_files(host.services.home)} is missing: micro-batches take longer here"
+    elif not spark.own_classes(host.services.home).exists():
+        jar = spark.own_classes(host.services.home)
+        sentence = f"{jar} is missing: micro-batches take longer here, and no light tier starts"
         yield Finding("jars", Verdict.NOTE, sentence, f"see {page('Hosts', 'Prepare each machine')}, step 5")
     else:
         yield Finding("jars", Verdict.OK, f"{folder} has {content}")

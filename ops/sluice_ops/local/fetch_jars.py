@@ -12,7 +12,7 @@ import threading
 from pathlib import Path
 
 from sluice_ops.local.layout import Layout
-from sluice_ops.local.local_files import compile_local_files
+from sluice_ops.local.own_classes import compile_own_classes
 from sluice_ops.local.start.command import POLL_SECONDS, run_to_end
 from sluice_ops.local.start.starting import HaltedError
 from sluice_ops.site import ivy, project
@@ -27,7 +27,7 @@ def fetch(layout: Layout, halt: threading.Event, lock: Path = LOCK, *, buckets: 
 
     `buckets`: fetch the jars for S3, too. Benches have their own lock.
     """
-    compile_local_files(layout, halt)
+    compile_own_classes(layout, halt)
     jars = needed(locked(lock.read_text()), buckets=buckets)
     digest = hashlib.sha256("".join(jar.sha256 for jar in jars).encode()).hexdigest()
     marker = layout.home / "jars" / f".verified-{digest}"

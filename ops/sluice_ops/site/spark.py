@@ -17,8 +17,10 @@ SMALL_HEAP = {"spark.testing.reservedMemory": str(64 * 1024 * 1024)}
 
 With its default of 300 MiB, it refuses the small heaps of one slot. Unit: bytes.
 """
-LOCAL_FILES = Path(__file__).with_name("LocalFiles.java")
-"""Spark's access to files of this machine (decision 114)."""
+OWN_CLASSES = tuple(Path(__file__).with_name(f"{name}.java") for name in ("LocalFiles", "RunningTasks"))
+"""Spark's access to files of this machine (decision 114), and what tasks in a driver have read
+(decision 116).
+"""
 WORKER_MEMORY = 96
 """MiB of heap for a slot's Worker, which only starts the executor and talks to the master."""
 
@@ -32,20 +34,20 @@ def home() -> Path:
     return Path(spec.origin).parent
 
 
-def local_files(shared: Path) -> Path:
-    """Return the path of the jar with `LocalFiles`, which may not exist yet."""
-    digest = hashlib.sha256(LOCAL_FILES.read_bytes()).hexdigest()[:10]
-    return shared / "jars" / "local-files" / f"local-files-{digest}.jar"
+def own_classes(shared: Path) -> Path:
+    """Return the path of the jar with `OWN_CLASSES`, which may not exist yet."""
+    digest = hashlib.sha256(b"".join(source.read_bytes() for source in OWN_CLASSES)).hexdigest()[:10]
+    return shared / "jars" / "sluice" / f"sluice-{digest}.jar"
 
 
 def connector(shared: Path) -> str:
-    """Return the class path of the Kafka connector, followed by `LocalFiles` and the jars for S3 if
-    there are any.
+    """Return the class path of the Kafka connector, followed by Sluice's own classes and those for
+    S3 if there are any.
 
     The path is the same on every host; it is empty if the jars were never fetched.
     """
     kafka, buckets = (sorted((shared / "jars" / folder).glob("*.jar")) for folder in ("connector", "s3"))
-    files = filter(Path.exists, [local_files(shared)])
+    files = filter(Path.exists, [own_classes(shared)])
     return ":".join(str(jar) for jar in (*kafka, *files, *buckets)) if kafka else ""
 
 

@@ -187,6 +187,12 @@ class Tier:
     """
     quantum: Quantum = field(default_factory=Quantum)
     driver: Quantum = field(default_factory=lambda: Quantum(cpu=0.5, memory=1200, threads=1))
+    light: bool = False
+    """True if the tier's driver does the work itself, in `driver.threads` threads.
+
+    The tier then has one JVM instead of three, and no workers: its place is that of its driver, and
+    it has no share. For tiers with few records.
+    """
 
     @property
     def sinks(self) -> "tuple[Sink, ...]":
@@ -356,6 +362,7 @@ def _spec(tier: Tier, distance: int) -> TierSpec:
         outputs=tuple(stream.name for stream in tier.outputs),
         standby=tier.standby,
         state=tier.state is not None,
+        light=tier.light,
         quantum=tier.quantum,
         driver=tier.driver,
         holds=tier.holds,
@@ -373,6 +380,8 @@ def _problems(tier: Tier) -> list[str]:
         "a tier needs either output streams or a sink; give one of them": bool(tier.outputs)
         == (tier.sink is not None)
         and not (tier.outputs and tier.state is not None),
+        "a light tier has no workers; leave out its quantum, and set its driver": tier.light
+        and tier.quantum != Quantum(),
         "a sink is written in micro-batches; set mode=Mode.BATCH": tier.sink is not None
         and tier.mode is Mode.REALTIME,
         (

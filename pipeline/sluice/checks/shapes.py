@@ -26,6 +26,7 @@ def shape(tier: Tier, operators: tuple[str, ...]) -> TierShape:
         outputs=tuple(_stream(stream) for stream in tier.outputs),
         sink=sinks[0] if sinks else None,
         more_sinks=sinks[1:],
+        light=tier.light,
         state=None
         if state is None
         else StateShape(lateness=state.lateness, time=state.time, operators=operators),

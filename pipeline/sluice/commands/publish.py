@@ -23,7 +23,7 @@ import getpass
 import json
 import sys
 import time
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 
@@ -45,7 +45,7 @@ from sluice_ops.model.exit_codes import AWAY, FAILED, INTERRUPTED, WRONG_USAGE
 from sluice_ops.model.incarnation import IncarnationSpec, TierWanted
 from sluice_ops.model.kafka_access import User
 from sluice_ops.model.release import Release
-from sluice_ops.model.tier import TierSpec
+from sluice_ops.model.tier import Mode, TierSpec
 from sluice_ops.model.trail import Entry, Outcome
 from sluice_ops.model.unknown_names import unknown
 from sluice_ops.model.unusable_spares import unusable_spares
@@ -258,6 +258,22 @@ def _published_from(channel: Channel, tier: str) -> str | None:
     return None if release is None else release.value.module
 
 
+def refuse_too_few_threads(light: Iterable[TierSpec], counts: Mapping[str, int], of_new: int) -> None:
+    """Raise DeclarationError if the driver of a light realtime tier has fewer threads than the tier
+    reads partitions.
+
+    `counts` are the partitions of the streams that exist, `of_new` those of a new stream.
+    """
+    for spec in light:
+        partitions = sum(counts.get(name, of_new) for name in spec.inputs)
+        if partitions > spec.driver.threads:
+            message = (
+                f'tier "{spec.name}": realtime holds a thread for each of the {partitions} partitions that '
+                f"it reads, and the driver of this light tier has {spec.driver.threads}; raise driver.threads"
+            )
+            raise declarations.DeclarationError(message)
+
+
 def _publish(
     where: endpoints.Endpoints, settings: site_file.Site, current: releases.Loaded, *, may_stop: bool
 ) -> Published:
@@ -269,10 +285,12 @@ def _publish(
             declared = {tier.name for tier in pipeline.tiers}
             _refuse_to_replace(channel, settings.pipeline, declared)
             _refuse_to_stop(channel, settings.pipeline, declared)
+    kafka = where.kafka_as(User.PUBLISHER)
+    if pinned := [spec for spec in pipeline.specs() if spec.light and spec.mode is Mode.REALTIME]:
+        refuse_too_few_threads(pinned, topics.partitions(kafka), settings.partitions)
     written_schemas = _schemas(settings, pipeline)
     schema_registry.refuse_incompatible(*written_schemas)
     schemas = schema_registry.register(*written_schemas)
-    kafka = where.kafka_as(User.PUBLISHER)
     new = topics.create(kafka, pipeline, settings.partitions, settings.durability)
     notes = (topics.stamp(kafka, pipeline), grants.grant(kafka, pipeline))
     shapes_before = (shape for release in releases.all_stored(where.home) for shape in release.tiers.values())

@@ -99,14 +99,14 @@ def _move_and_kill(lab: Lab) -> None:
     batch = _batches(lab)
     until("the tier counts again", lambda: _batches(lab) > batch + 1)
 
-    # The tier is paused, and continues as another incarnation.
+    # The tier is paused, and continues as another incarnation, whose driver does the work itself.
     lab.set_owner(TIER, 3, paused=True)
     lab.wait_for(TIER, 3, State.PAUSED)
     lab.set_owner(TIER, 3, stopped=True)
     lab.wait_for(TIER, 3, State.STOPPED)
     internal_state = f"left by {lab.driver(TIER, 3).pid}"
     lab.stop(TIER, 3)
-    lab.start_owner(TIER, 4, "h1")
+    lab.start_owner(TIER, 4, "h1", slots=0)
     lab.wait_for(TIER, 4, State.RUNNING)
     _assert_resumed_first(lab, 4, internal_state)
 

@@ -20,6 +20,7 @@ from sluice.api.grouping import Fields, Global, Shuffle
 from sluice.sinks.http import Post
 from sluice.sinks.kafka_topic import KafkaTopic
 from sluice.sinks.table import Latest, Once, ParquetFiles, Totals, definition, primary_key
+from sluice_ops.model.resources import Quantum
 from sluice_ops.model.tier import Delivery, Kind, Mode, Standby
 
 A, B, C = Stream("a"), Stream("b", "id string"), Stream("c", "id string")
@@ -66,6 +67,10 @@ def changing(*outputs):
         ([tier(outputs=(B,), sink=TABLE)], "either output streams or a sink"),
         ([tier(sink=TABLE, mode=Mode.REALTIME)], "set mode=Mode.BATCH"),
         ([tier(outputs=(B,), standby=Standby.HOT)], "a hot standby is for realtime tiers"),
+        (
+            [tier(outputs=(B,), light=True, quantum=Quantum(cpu=0.5))],
+            "a light tier has no workers; leave out its quantum, and set its driver",
+        ),
         ([tier(sink=TABLE, interval=5.0)], "interval must be from 0.1 to 2 s"),
         ([tier(outputs=(B,), mode=Mode.REALTIME, interval=0.5)], "interval is for micro-batches"),
         ([tier(outputs=(B,), delivery=Delivery.EXACTLY_ONCE)], "exactly-once needs a sink that is a table"),

@@ -268,4 +268,5 @@ def test_records_of_running_tasks_are_summed_by_executor(monkeypatch):
 
     tasks = [task("0", 5), task("0", 6), task("1", 0), task("1", 9, "SUCCESS")]
     monkeypatch.setattr("sluice.driver.spark.slots._active_tasks", lambda _: tasks)
-    assert records_of_running(None) == {"0": 11, "1": 0}
+    session = SimpleNamespace(conf=SimpleNamespace(get=lambda *_: None))
+    assert records_of_running(session) == {"0": 11, "1": 0}

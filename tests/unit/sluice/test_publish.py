@@ -9,6 +9,7 @@ import pytest
 from simulation.memory import MemoryChannel
 
 from sluice import migrations, releases
+from sluice.api.declarations import DeclarationError
 from sluice.api.own_tables import OWN_INDEXES, OWN_TABLES
 from sluice.commands import publish, tables, validation
 from sluice.commands.validation import UncheckedError, Validation
@@ -16,6 +17,7 @@ from sluice.kafka import topics
 from sluice_ops.model import paths
 from sluice_ops.model.incarnation import TierWanted
 from sluice_ops.model.release import Release
+from sluice_ops.model.resources import Quantum
 from sluice_ops.model.tier import Delivery, Kind, Mode, TierSpec
 from sluice_ops.site import project
 
@@ -23,6 +25,21 @@ MODULE = "hits"
 OF_HITS = {"campaign_counts", "delivered", "campaign_daily"}
 WRONG = Validation({"enrich": "Aggregate cannot run", "outbound": "Sort does not keep the order"}, {})
 SENTENCES = 'tier "enrich": Aggregate cannot run\ntier "outbound": Sort does not keep the order\n'
+
+
+def test_a_light_realtime_tier_needs_a_thread_for_each_partition():
+    spec = TierSpec(
+        name="enrich",
+        kind=Kind.PROCESSING,
+        mode=Mode.REALTIME,
+        delivery=Delivery.AT_LEAST_ONCE,
+        inputs=("hits", "new"),
+        driver=Quantum(cpu=0.5, memory=900, threads=6),
+        light=True,
+    )
+    publish.refuse_too_few_threads([spec], {"hits": 2}, of_new=4)
+    with pytest.raises(DeclarationError, match=r'"enrich": .* each of the 7 .* has 6; raise driver\.threads'):
+        publish.refuse_too_few_threads([spec], {"hits": 3}, of_new=4)
 
 
 class WritesError(Exception):

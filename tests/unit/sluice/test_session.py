@@ -7,15 +7,20 @@ import pytest
 
 from sluice.api import declarations
 from sluice.api.spark_settings import problems
-from sluice.driver.spark.session import LOCAL_FILES, settings
+from sluice.driver.spark.session import LOCAL_FILES, RUNNING_TASKS, master_of, settings
 from sluice.failures import error_text
 from sluice_ops.model.ids import HostName, Incarnation, TierName
 from sluice_ops.model.incarnation import IncarnationSpec, Placement
+from sluice_ops.model.resources import Quantum
 from sluice_ops.site import spark
 
 
-def settings_of_incarnation(home):
-    spec = next(spec for spec in declarations.load("hits").specs() if spec.name == "enrich")
+def spec_of_enrich(**more):
+    return declarations.load("hits").spec("enrich").model_copy(update=more)
+
+
+def settings_of_incarnation(home, **more):
+    spec = spec_of_enrich(**more)
     placement = Placement(driver=HostName("h1"), slots=(HostName("h1"), HostName("h2")))
     incarnation = IncarnationSpec(
         tier=TierName("enrich"), incarnation=Incarnation(7), placement=placement, reason="test", created_at=0
@@ -41,11 +46,29 @@ def test_checkpoints_start_no_processes_where_the_home_has_the_class(tmp_path):
     folder.mkdir(parents=True)
     (folder / "kafka.jar").touch()
     assert not LOCAL_FILES.items() & settings_of_incarnation(tmp_path).items()
-    spark.local_files(tmp_path).parent.mkdir()
-    spark.local_files(tmp_path).touch()
+    spark.own_classes(tmp_path).parent.mkdir()
+    spark.own_classes(tmp_path).touch()
     session = settings_of_incarnation(tmp_path)
     assert LOCAL_FILES.items() <= session.items()
-    assert session["spark.executor.extraClassPath"].endswith(f":{spark.local_files(tmp_path)}")
+    assert session["spark.executor.extraClassPath"].endswith(f":{spark.own_classes(tmp_path)}")
+
+
+def test_a_light_tier_requests_no_executor_and_counts_its_tasks(tmp_path):
+    folder = tmp_path / "jars" / "connector"
+    folder.mkdir(parents=True)
+    (folder / "kafka.jar").touch()
+    with pytest.raises(FileNotFoundError, match="which a light tier needs; `sluice up` makes it"):
+        settings_of_incarnation(tmp_path, light=True)
+    spark.own_classes(tmp_path).parent.mkdir()
+    spark.own_classes(tmp_path).touch()
+    session = settings_of_incarnation(tmp_path, light=True)
+    assert not [key for key in session if ".resource." in key or key.startswith("spark.executor.extra")]
+    assert session["spark.plugins"] == RUNNING_TASKS
+    assert "spark.plugins" not in settings_of_incarnation(tmp_path)
+    light = spec_of_enrich(light=True, driver=Quantum(cpu=0.5, memory=900, threads=6))
+    assert master_of(light, "spark://h1:7077") == "local[6,1]", "a realtime task is never tried again"
+    assert master_of(light.model_copy(update={"outputs": ()}), "spark://h1:7077") == "local[6,4]"
+    assert master_of(spec_of_enrich(), "spark://h1:7077") == "spark://h1:7077"
 
 
 def test_a_tier_cannot_choose_what_the_session_sets(tmp_path):

@@ -196,3 +196,9 @@ def test_a_realtime_query_is_not_begun_with_fewer_threads_than_partitions():
         match=r"each of the 7 partitions .* 3 workers of 2 threads have 6; run `sluice scale enrich 4`",
     ):
         refuse_too_few("enrich", 7, 3, 2)
+
+
+def test_a_light_realtime_tier_needs_a_thread_for_each_partition():
+    refuse_too_few("enrich", 4, None, 4)
+    with pytest.raises(CapacityError, match=r"the driver of this light tier has 4; raise driver\.threads"):
+        refuse_too_few("enrich", 5, None, 4)

@@ -21,7 +21,7 @@ from sluice.driver.control.wait_for_services import is_away
 from sluice.driver.control.write_fence import ABSENT
 from sluice.driver.engine.contract import Control
 from sluice.driver.engine.settings import EngineConfig
-from sluice.driver.spark.workers import CapacityError, refuse_too_few
+from sluice.driver.spark.workers import CapacityError
 from sluice.failures import error_text
 from sluice.kafka.output_tail import FEW_RECORDS
 from sluice.kafka.reader import StreamError, topic_and_number
@@ -69,7 +69,7 @@ class PartitionGrowth:
             return False
         try:
             if config.tier.mode is Mode.REALTIME:
-                refuse_too_few(config.tier.name, partitions, config.workers.awake, config.workers.threads)
+                config.workers.refuse_too_few(config.tier.name, partitions)
         except CapacityError as error:
             if config.flow.unread is None:
                 log.warning(
@@ -188,7 +188,7 @@ class PartitionGrowth:
             return "it is behind, and first catches up"
         if config.tier.mode is Mode.REALTIME:
             try:
-                refuse_too_few(config.tier.name, len(inputs), config.workers.awake, config.workers.threads)
+                config.workers.refuse_too_few(config.tier.name, len(inputs))
             except CapacityError as error:
                 return str(error)
         return None

@@ -32,7 +32,6 @@ from sluice.driver.positions.realtime_progress import EVERY_SECONDS, RealtimePro
 from sluice.driver.spark.queries import is_idle, plan
 from sluice.driver.spark.session import EXECUTORS_SECONDS, NoExecutorError, missing
 from sluice.driver.spark.slots import has_job, reading, records_read, why_gone
-from sluice.driver.spark.workers import refuse_too_few
 from sluice.driver.state.checkpoint_disk import require_room
 from sluice.driver.state.checkpoint_store import Folder
 from sluice.driver.state.offset_log import ends
@@ -232,7 +231,7 @@ class StreamsEngine(Engine):
             )
             return
         if config.tier.mode is Mode.REALTIME:
-            refuse_too_few(config.tier.name, len(inputs), config.workers.awake, config.workers.threads)
+            config.workers.refuse_too_few(config.tier.name, len(inputs))
             self._executors = config.workers.begin_query()
         else:
             self._executors = config.workers.working()

@@ -103,9 +103,8 @@ def _run(  # noqa: PLR0913, PLR0917 — the parts of one incarnation
             _site().schema_registry,
         )
         # the sizes come from the newest release, everything else from the incarnation's own release
-        tier_spec = pipeline.spec(spec.name).model_copy(
-            update={"quantum": spec.quantum, "driver": spec.driver}
-        )
+        sizes = {"quantum": spec.quantum, "driver": spec.driver, "light": not incarnation.placement.slots}
+        tier_spec = pipeline.spec(spec.name).model_copy(update=sizes)
         code = _Code(release, pipeline.tier(spec.name), loaded.environment)
         return _serve(follower, where, tier_spec, incarnation, code, jvm, flow, begun)
     except Exception as error:
@@ -156,11 +155,12 @@ def _serve(  # noqa: PLR0913, PLR0917 — the parts of one incarnation
     from sluice.driver.process.progress_report import Progress  # noqa: PLC0415
     from sluice.driver.spark.session import (  # noqa: PLC0415
         is_stopped,
+        master_of,
         open_session,
         settings,
         wait_for_executors,
     )
-    from sluice.driver.spark.workers import Workers, refuse_too_few  # noqa: PLC0415
+    from sluice.driver.spark.workers import NoWorkers, Workers, refuse_too_few  # noqa: PLC0415
     from sluice.driver.state.checkpoint_store import depot_of  # noqa: PLC0415
     from sluice.driver.state.hook_state import InternalStates  # noqa: PLC0415
     from sluice.kafka.reader import Streams  # noqa: PLC0415
@@ -172,10 +172,10 @@ def _serve(  # noqa: PLR0913, PLR0917 — the parts of one incarnation
         follower.enter(State.STOPPED)
         return 0
     slots, label = len(incarnation.placement.slots), label_of(spec.name, incarnation.incarnation)
+    threads = spec.driver.threads if spec.light else spec.quantum.threads
     if spec.mode is Mode.REALTIME:
-        refuse_too_few(
-            spec.name, sum(streams.partitions(stream) for stream in spec.inputs), slots, spec.quantum.threads
-        )
+        partitions = sum(streams.partitions(stream) for stream in spec.inputs)
+        refuse_too_few(spec.name, partitions, None if spec.light else slots, threads)
     site = _site()
     depot = depot_of(spec.name, site, where.home)
     chosen = {
@@ -184,15 +184,15 @@ def _serve(  # noqa: PLR0913, PLR0917 — the parts of one incarnation
         **depot.session,
         **where.spark_settings,
     }
-    session = open_session(where.spark, chosen, jvm, code.environment)
+    session = open_session(master_of(spec, where.spark), chosen, jvm, code.environment)
     session.sparkContext.setLogLevel("WARN")
     try:
         log.info("the Spark session is open", seconds=round(time.monotonic() - begun, 1))
-        workers = Workers(
+        workers = (NoWorkers if spec.light else Workers)(
             session,
             frozenset(slot_ids(spec.name, incarnation.incarnation, slots)),
             label,
-            spec.quantum.threads,
+            threads,
             rests_between_batches=spec.mode is not Mode.REALTIME,
         )
         config = EngineConfig(
@@ -220,7 +220,8 @@ def _serve(  # noqa: PLR0913, PLR0917 — the parts of one incarnation
         engine = create_engine(config, follower)
         engine.plan()
         log.info("the query is planned", seconds=round(time.monotonic() - begun, 1))
-        wait_for_executors(session, slots, label)
+        if not spec.light:
+            wait_for_executors(session, slots, label)
         log.info("all executors have come", seconds=round(time.monotonic() - begun, 1), count=slots)
         progress = Progress(config, engine, follower.start_offsets, follower.report_load)
         progress.start()

@@ -5,6 +5,7 @@
 sends heartbeats, so no other check finds it.
 """
 
+import os
 import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
@@ -124,7 +125,7 @@ class TaskWatchdog:
         consequence = (
             "nothing is done about it (hangs_after is None)"
             if limit is None
-            else f"its executor is ended after {limit:.0f} s"
+            else f"its {self._ended} is ended after {limit:.0f} s"
         )
         sentence = (
             f"{HUNG_SINCE} {since}: input waits, and nothing was processed by a task on {where}{others}; "
@@ -134,6 +135,11 @@ class TaskWatchdog:
         if number not in self._told:
             self._told[number] = since
             log.warning("a task hangs", task=sentence, task_stack=self._stack(worst.work))
+
+    @property
+    def _ended(self) -> str:
+        """What ends with the task."""
+        return "driver" if self._config.workers.in_driver else "executor"
 
     def _stack(self, work: Work) -> str:
         """Return the top of the task's stack in its executor's JVM, if that answers."""
@@ -151,6 +157,13 @@ class TaskWatchdog:
 
     def _end(self, worst: Still, now: float) -> None:
         place = worst.work.place
+        if self._config.workers.in_driver:
+            log.warning(
+                "a task hangs; the driver, which runs it, ends, and the tier starts again",
+                seconds=round(worst.seconds),
+                task_stack=self._stack(worst.work),
+            )
+            os._exit(1)
         log.warning(
             "a task hangs; its executor is ended, and the query restarts on other executors",
             executor=place,

@@ -38,6 +38,8 @@ LOCAL_FILES = {
 """Checkpoints on this machine without a process for each file; the second setting makes Spark use
 the first.
 """
+RUNNING_TASKS = "sluice.RunningTasks"
+"""The plugin that tells what tasks in a driver have read."""
 MLLIB = "pyspark.ml"
 """A pipeline that imports this module gets vector functions in SQL (`vector_to_array`).
 
@@ -59,26 +61,21 @@ def settings(spec: TierSpec, incarnation: IncarnationSpec, address: str, shared:
     if not kafka:
         message = f"{shared}/jars/connector holds no jars; `sluice up` fetches the Kafka connector there"
         raise FileNotFoundError(message)
-    label = label_of(spec.name, incarnation.incarnation)
-    threads = spec.quantum.threads
+    has_classes = spark.own_classes(shared).exists()
+    if spec.light and not has_classes:
+        message = f"{spark.own_classes(shared)} is missing, which a light tier needs; `sluice up` makes it"
+        raise FileNotFoundError(message)
     return {
         "spark.app.name": f"sluice {spec.name} {incarnation.incarnation}",
-        "spark.executor.cores": str(threads),
-        "spark.executor.memory": f"{spec.quantum.heap}m",
-        f"spark.executor.resource.{label}.amount": "1",
-        f"spark.task.resource.{label}.amount": str(1 / threads),
+        **({} if spec.light else _of_executors(spec, incarnation, kafka)),
         "spark.driver.maxResultSize": f"{spec.driver.heap // AT_ONCE}m",
         "spark.driver.host": address,
         "spark.driver.bindAddress": address,
-        "spark.executor.extraClassPath": kafka,
-        "spark.executor.extraJavaOptions": java_options(busy=True),
         **spark.SMALL_HEAP,
-        **(LOCAL_FILES if spark.local_files(shared).exists() else {}),
+        **(LOCAL_FILES if has_classes else {}),
+        **({"spark.plugins": RUNNING_TASKS} if spec.light else {}),
         "spark.decommission.enabled": "true",
-        # a task that Spark retries writes again from the start of the batch, in realtime hours ago;
-        # with state, records that are read twice would count twice; so the driver restarts the
-        # query instead
-        "spark.task.maxFailures": "1" if spec.outputs or spec.state else "4",
+        "spark.task.maxFailures": str(_most_failures(spec)),
         "spark.stage.maxConsecutiveAttempts": "1" if spec.state else "4",
         "spark.executor.heartbeatInterval": "2s",
         # the agent ends a frozen executor; if the agent is frozen too, the executor counts as lost
@@ -108,6 +105,33 @@ def settings(spec: TierSpec, incarnation: IncarnationSpec, address: str, shared:
         "spark.sql.streaming.stateStore.providerClass": ROCKSDB,
         "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
     }
+
+
+def _of_executors(spec: TierSpec, incarnation: IncarnationSpec, kafka: str) -> dict[str, str]:
+    """Return the settings that bind executors to the incarnation's slots."""
+    label, threads = label_of(spec.name, incarnation.incarnation), spec.quantum.threads
+    return {
+        "spark.executor.cores": str(threads),
+        "spark.executor.memory": f"{spec.quantum.heap}m",
+        f"spark.executor.resource.{label}.amount": "1",
+        f"spark.task.resource.{label}.amount": str(1 / threads),
+        "spark.executor.extraClassPath": kafka,
+        "spark.executor.extraJavaOptions": java_options(busy=True),
+    }
+
+
+def _most_failures(spec: TierSpec) -> int:
+    """Return how often a task may fail.
+
+    A task that Spark retries writes again from the start of the batch, in realtime hours ago. With
+    state, records that are read twice would count twice. So the driver restarts the query instead.
+    """
+    return 1 if spec.outputs or spec.state else 4
+
+
+def master_of(spec: TierSpec, cluster: str) -> str:
+    """Return the Spark master of a tier: the cluster, or the threads of a light tier's driver."""
+    return f"local[{spec.driver.threads},{_most_failures(spec)}]" if spec.light else cluster
 
 
 def open_session(

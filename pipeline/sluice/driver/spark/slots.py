@@ -3,13 +3,14 @@ read.
 """
 
 import time
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any, cast
 
 import structlog
 from py4j.protocol import Py4JError
 
 from sluice.driver.positions.realtime_progress import Task
+from sluice.driver.spark.session import RUNNING_TASKS
 from sluice.failures import error_text
 
 if TYPE_CHECKING:
@@ -43,21 +44,29 @@ def _read(task: Any) -> int:
     return int(metrics.get().inputMetrics().recordsRead()) if metrics.isDefined() else 0
 
 
+def _reads(session: "SparkSession") -> Callable[[Any], int]:
+    """Return a function that tells how many records a task has read, as last reported."""
+    if session.conf.get("spark.plugins", None) != RUNNING_TASKS:
+        return _read
+    tasks = cast("Any", session.sparkContext._jvm).sluice.RunningTasks  # noqa: SLF001 — as above
+    return lambda task: max(_read(task), int(tasks.read(task.taskId())))
+
+
 def records_read(session: "SparkSession", query: "StreamingQuery | None" = None) -> tuple[int, int]:
     """Return how many records the running tasks have read, at most two seconds ago, and how many
     tasks run; with `query`, only its tasks.
     """
     stages = None if query is None else _stages(session, query)
     running = [task for task in _active_tasks(session, stages) if task.status() == RUNNING]
-    return sum(_read(task) for task in running), len(running)
+    return sum(map(_reads(session), running)), len(running)
 
 
 def records_of_running(session: "SparkSession") -> dict[str, int]:
     """Return how many records the running tasks of each executor have read."""
-    read: dict[str, int] = {}
+    read, read_by = dict[str, int](), _reads(session)
     for task in _active_tasks(session):
         if task.status() == RUNNING:
-            read[str(task.executorId())] = read.get(str(task.executorId()), 0) + _read(task)
+            read[str(task.executorId())] = read.get(str(task.executorId()), 0) + read_by(task)
     return read
 
 
@@ -101,6 +110,7 @@ def reading(session: "SparkSession", query: "StreamingQuery") -> list[Task]:
             session, query
         ):  # Spark is planning the query, and a question for the plan would wait
             return []
+        read = _reads(session)
         places = _places(query)  # before the tasks: those of a batch that begins meanwhile have read less
         tasks = _running(session, query)
     except Py4JError as error:
@@ -109,9 +119,7 @@ def reading(session: "SparkSession", query: "StreamingQuery") -> list[Task]:
     if tasks.keys() != set(range(len(places))):
         return []
     return [
-        Task(
-            int(tasks[index].taskId()), str(tasks[index].executorId()), partition, begin, _read(tasks[index])
-        )
+        Task(int(tasks[index].taskId()), str(tasks[index].executorId()), partition, begin, read(tasks[index]))
         for index, (partition, begin) in enumerate(places)
     ]
 
@@ -194,6 +202,8 @@ class SlotCounts:
     def __init__(self, session: "SparkSession") -> None:
         """Begin at zero."""
         self._session = session
+        self._in_driver = session.sparkContext.master.startswith("local[")
+        self._reads = _reads(session)
         self._tasks: dict[int, tuple[str, int]] = {}
         self._ended: dict[str, int] = {}
         self.running: dict[int, tuple[str, int]] = {}
@@ -206,7 +216,7 @@ class SlotCounts:
         slots: dict[str, int] = {}
         places: dict[str, str] = {}
         for executor in summaries(self._session, living=False):
-            if executor.id() == "driver":
+            if executor.id() == "driver" and not self._in_driver:
                 continue
             address = executor.hostPort().rpartition(":")[0]
             places[executor.id()] = f"{address}/{executor.id()}"
@@ -217,7 +227,7 @@ class SlotCounts:
             place = places.get(task.executorId())
             if place is not None:
                 number = int(task.taskId())
-                running[number] = (place, max(_read(task), self._tasks.get(number, ("", 0))[1]))
+                running[number] = (place, max(self._reads(task), self._tasks.get(number, ("", 0))[1]))
                 if task.status() == RUNNING:
                     self.running[number] = running[number]
         for task, (place, count) in self._tasks.items():

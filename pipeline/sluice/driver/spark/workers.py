@@ -16,7 +16,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import structlog
 
@@ -44,6 +44,8 @@ WARMING_SECONDS = 30.0
 JVM has run the tier's code once.
 """
 
+IN_DRIVER = "driver"
+"""Spark's id of the executor of a light tier."""
 JOINING_SECONDS = 0.5
 """Time between two looks for workers that have joined."""
 
@@ -52,10 +54,17 @@ class CapacityError(Exception):
     """The incarnation has too few workers to run."""
 
 
-def refuse_too_few(tier: str, partitions: int, workers: int, threads: int) -> None:
+def refuse_too_few(tier: str, partitions: int, workers: int | None, threads: int) -> None:
     """Raise CapacityError if a realtime query has fewer threads than tasks, each of which keeps its
-    thread.
+    thread. A light tier has no workers (None), and the threads of its driver.
     """
+    if workers is None and partitions > threads:
+        message = (
+            f'tier "{tier}": realtime holds a thread for each of the {partitions} partitions that it reads, '
+            f"and the driver of this light tier has {threads}; raise driver.threads, and publish"
+        )
+        raise CapacityError(message)
+    workers = workers or 1
     if partitions > workers * threads:
         message = (
             f'tier "{tier}": realtime holds a thread for each of the {partitions} partitions that it reads, '
@@ -70,6 +79,8 @@ def refuse_too_few(tier: str, partitions: int, workers: int, threads: int) -> No
 class Workers:
     """The workers of one incarnation."""
 
+    in_driver: ClassVar[bool] = False
+    """Whether the driver is the only executor."""
     session: "SparkSession | None" = None
     names: frozenset[UnitId] = frozenset()
     """The slots of the workers with which the incarnation began, and of those that joined since."""
@@ -138,6 +149,10 @@ class Workers:
         """The number of workers that are to work."""
         able = len(self.names - self.to_pause)
         return able if self.active is None else min(able, self.active)
+
+    def refuse_too_few(self, tier: str, partitions: int) -> None:
+        """Raise CapacityError if a realtime query would have fewer threads than tasks."""
+        refuse_too_few(tier, partitions, self.awake, self.threads)
 
     def working(self) -> frozenset[str]:
         """Return the ids of the executors that get tasks, or will with the next query."""
@@ -437,3 +452,34 @@ class Workers:
     def _offer(self) -> None:
         """Let Spark give out waiting tasks now. By itself it does so each second."""
         self._context.schedulerBackend().reviveOffers()
+
+
+class NoWorkers(Workers):
+    """The workers of a light tier: none. Its driver is the only executor, and always works."""
+
+    in_driver = True
+
+    @property
+    def awake(self) -> int:
+        """One: the driver."""
+        return 1
+
+    def refuse_too_few(self, tier: str, partitions: int) -> None:
+        """Raise CapacityError if a realtime query would have fewer threads than tasks."""
+        refuse_too_few(tier, partitions, None, self.threads)
+
+    def is_idle(self) -> bool:
+        """Tell whether the driver runs no task."""
+        return not self._is_busy(IN_DRIVER)
+
+    def _executors(self) -> frozenset[str]:
+        return frozenset({IN_DRIVER})
+
+    def _summaries(self) -> dict[UnitId, Any]:
+        return {}
+
+    def _give_out(self) -> None:
+        """Do nothing: tasks go to the driver, once it has a free thread."""
+
+    def _offer(self) -> None:
+        """Do nothing, likewise."""

@@ -1,6 +1,4 @@
-"""Compile `LocalFiles`, Spark's access to files of this machine, into a jar of the home (decision
-114).
-"""
+"""Compile Sluice's own classes for Spark into a jar of the home."""
 
 import os
 import tempfile
@@ -18,15 +16,16 @@ COMPILER = "org.codehaus.commons.compiler.samples.CompilerDemo"
 SECONDS = 60.0
 
 
-def compile_local_files(layout: Layout, halt: threading.Event) -> None:
-    """Write the jar if the home does not have it; PlatformError if the class does not compile."""
-    jar = spark.local_files(layout.home)
+def compile_own_classes(layout: Layout, halt: threading.Event) -> None:
+    """Write the jar if the home does not have it; PlatformError if a class does not compile."""
+    jar = spark.own_classes(layout.home)
     if jar.exists():
         return
     with tempfile.TemporaryDirectory() as classes, atomic_file(jar) as unfinished:
-        hadoop = ":".join(map(str, layout.spark_jars.glob("hadoop-client-*.jar")))
+        needed = ("hadoop-client", "spark-core_", "spark-common-utils_", "scala-library")
+        path = [str(jar) for name in needed for jar in layout.spark_jars.glob(f"{name}*.jar")]
         compiler = (next(layout.spark_jars.glob(f"{name}-*.jar")) for name in ("janino", "commons-compiler"))
         command = [str(JAVA), "-cp", ":".join(map(str, compiler)), COMPILER]
-        arguments = ["-classpath", hadoop, "-d", classes, str(spark.LOCAL_FILES)]
+        arguments = ["-classpath", ":".join(path), "-d", classes, *map(str, spark.OWN_CLASSES)]
         run_to_end([*command, *arguments], dict(os.environ), layout.logs / "compiler.log", halt, SECONDS)
         pack(Path(classes), sorted(Path(classes).rglob("*.class")), unfinished)
