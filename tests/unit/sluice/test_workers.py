@@ -196,6 +196,8 @@ def test_a_realtime_query_is_not_begun_with_fewer_threads_than_partitions():
         match=r"each of the 7 partitions .* 3 workers of 2 threads have 6; run `sluice scale enrich 4`",
     ):
         refuse_too_few("enrich", 7, 3, 2)
+    with pytest.raises(CapacityError, match="0 workers of 4 threads have 0; run `sluice scale enrich 1`"):
+        refuse_too_few("enrich", 1, 0, 4)
 
 
 def test_a_light_realtime_tier_needs_a_thread_for_each_partition():

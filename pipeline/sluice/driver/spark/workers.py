@@ -58,13 +58,14 @@ def refuse_too_few(tier: str, partitions: int, workers: int | None, threads: int
     """Raise CapacityError if a realtime query has fewer threads than tasks, each of which keeps its
     thread. A light tier has no workers (None), and the threads of its driver.
     """
-    if workers is None and partitions > threads:
-        message = (
-            f'tier "{tier}": realtime holds a thread for each of the {partitions} partitions that it reads, '
-            f"and the driver of this light tier has {threads}; raise driver.threads, and publish"
-        )
-        raise CapacityError(message)
-    workers = workers or 1
+    if workers is None:
+        if partitions > threads:
+            message = (
+                f'tier "{tier}": realtime holds a thread for each of the {partitions} partitions that it '
+                f"reads, and the driver of this light tier has {threads}; raise driver.threads, and publish"
+            )
+            raise CapacityError(message)
+        return
     if partitions > workers * threads:
         message = (
             f'tier "{tier}": realtime holds a thread for each of the {partitions} partitions that it reads, '
